@@ -1,34 +1,34 @@
 //! Which of the kernel's performance counters can be a measure of an experiment?
 //!
-//! `of = { counter = { event = "cache-misses", vm = "web" } }`: so often per second in the vCPUs of the VMs that are meant, all together. Names are those of
-//! `man 1 perf-list`.
+//! `of = { counter = { event = "cache-misses", vm = "web" } }` is events per second, summed over the vCPUs of these
+//! VMs. Names are those of `man 1 perf-list`.
 
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// Event to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// Instructions that were carried out.
+    /// Executed instructions.
     Instructions,
-    /// The core's cycles.
+    /// Cycles of the core.
     Cycles,
     /// Accesses to the last level cache.
     CacheReferences,
-    /// Those that it did not hold.
+    /// Misses of the last level cache.
     CacheMisses,
-    /// Branches that were guessed wrongly.
+    /// Mispredicted branches.
     BranchMisses,
-    /// Times that a vCPU's thread left a pCPU.
+    /// Context switches of a vCPU's thread.
     ContextSwitches,
-    /// Times that it went to another pCPU.
+    /// Moves to another pCPU.
     CpuMigrations,
-    /// Faults of the thread's own pages.
+    /// Page faults of the thread.
     PageFaults,
 }
 
 impl Event {
-    /// As people write it.
+    /// Name of the event in an experiment's file.
     pub fn name(self) -> &'static str {
         match self {
             Event::Instructions => "instructions",
@@ -42,11 +42,11 @@ impl Event {
         }
     }
 
-    /// Does it need counters of the processor's?
+    /// Does the event need the processor's counters?
     pub fn is_hardwares(self) -> bool {
         !matches!(self, Event::ContextSwitches | Event::CpuMigrations | Event::PageFaults)
     }
 }
 
-/// Its unit: events per second.
+/// Unit: events per second.
 pub const UNIT: &str = "/s";

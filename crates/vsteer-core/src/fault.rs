@@ -1,7 +1,7 @@
-//! What failed, on which thing, why, and what can the person do about it?
+//! What failed, on which thing, why, and what can a person do about it?
 //!
-//! An expected failure (no libvirt, no privilege, a foreign file) is a [`Fault`]: it names the thing, the
-//! cause and the remedy, and carries the exit code that the manual page documents. A bug is an `assert!`.
+//! An expected failure (no libvirt, no privilege, a malformed file) is a [`Fault`]. It names the thing, the cause
+//! and the help, and has the exit code from the manual page. A bug is an `assert!`.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
@@ -14,21 +14,21 @@ pub enum FaultKind {
     Failed,
     /// Exit 2: the command line or an option's value is wrong.
     Usage,
-    /// Exit 3: there is nothing to look at (no VM, no libvirt, no such VM).
+    /// Exit 3: a VM, libvirt or a file does not exist.
     NothingThere,
     /// Exit 4: the caller lacks a privilege.
     NoPrivilege,
-    /// Exit 5: this kernel or hypervisor cannot do or measure it.
+    /// Exit 5: this kernel or hypervisor does not support the operation or measurement.
     Unsupported,
-    /// Exit 6: a file, recording, plan or answer of another program is malformed or foreign.
+    /// Exit 6: a file, recording, plan or another program's answer is malformed or of another kind.
     BadInput,
-    /// Exit 7: the world has changed since the plan was made, or the plan is for another host.
+    /// Exit 7: the host has changed since the plan was made, or the plan is for another host.
     Changed,
-    /// Exit 8: a change was begun and could not be completed; the message says what was taken back.
+    /// Exit 8: a change began but could not be completed. The message says what was rolled back.
     NotApplied,
     /// Exit 9: a disk is full or a file cannot be written.
     NoSpace,
-    /// Exit 130: interrupted; everything begun was taken back or closed.
+    /// Exit 130: interrupted. Changes were rolled back and files closed.
     Interrupted,
 }
 
@@ -68,14 +68,14 @@ impl FaultKind {
         match self {
             FaultKind::Failed => "the system or a service failed",
             FaultKind::Usage => "the command line is wrong",
-            FaultKind::NothingThere => "nothing to look at: no VM, no libvirt, no such VM",
-            FaultKind::NoPrivilege => "a privilege is missing",
-            FaultKind::Unsupported => "this kernel or hypervisor cannot do it",
-            FaultKind::BadInput => "a file, plan or recording is malformed or foreign",
-            FaultKind::Changed => "the host is not as the plan found it",
-            FaultKind::NotApplied => "a change could not be completed and was taken back",
+            FaultKind::NothingThere => "a VM, libvirt or a file does not exist",
+            FaultKind::NoPrivilege => "the user lacks a privilege",
+            FaultKind::Unsupported => "this kernel or hypervisor does not support it",
+            FaultKind::BadInput => "a file, plan or recording is malformed or of another kind",
+            FaultKind::Changed => "the host has changed since the plan was made",
+            FaultKind::NotApplied => "a change could not be completed and was rolled back",
             FaultKind::NoSpace => "the disk is full or not writable",
-            FaultKind::Interrupted => "interrupted; what was begun was cleaned up",
+            FaultKind::Interrupted => "interrupted; changes that had begun were rolled back",
         }
     }
 }
@@ -85,9 +85,9 @@ impl FaultKind {
 pub struct Fault {
     /// The class, and so the exit code.
     pub kind: FaultKind,
-    /// What failed, naming the thing: `reading /proc/12/task/14/schedstat of VM "web"`.
+    /// What failed, with the thing: `cannot read /proc/12/task/14/schedstat of VM "web"`.
     pub what: String,
-    /// Why, as far as it is known.
+    /// The cause, if known.
     pub cause: Option<String>,
     /// What the person can do about it.
     pub help: Option<String>,

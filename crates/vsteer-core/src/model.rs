@@ -1,9 +1,9 @@
-//! Who ran, who waited, and how long? Shares and rates over a window, derived from raw samples.
+//! Which threads ran, which waited, and for how long? Shares and rates over a time window, derived from raw samples.
 //!
-//! A [`HostModel`] is never stored: live view, replay and simulation derive it from the same samples by the same
-//! code, so that a mended formula re-reads old recordings. Shares are fractions of the time in which the thread was
-//! seen (1.0 is one whole pCPU); a group's are sums over threads, as esxtop's are sums over worlds, and so may
-//! exceed 1. A quantity that was not measured is `None`, and [`HostModel::missing`] says why.
+//! A [`HostModel`] is never stored. Live view, replay and simulation derive it from samples with the same code, so
+//! a corrected formula also applies to old recordings. Shares are fractions of the time in which the thread was
+//! seen (1.0 is one pCPU). Shares of a group are sums over threads, like esxtop's, and can exceed 1. A quantity
+//! that was not measured is `None`, and [`HostModel::missing`] has the reason.
 //!
 //! Counters are differenced batch by batch: a thread that appears or vanishes inside the window, or whose counters
 //! restart, contributes the intervals in which it was seen at both ends.
@@ -18,18 +18,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 impl Shares {
-    /// What was done for the thread: as the hypervisor counts it (then it is scaled by frequency), else `run` and `system`
-    /// without `overlap`, not scaled.
+    /// Used time: as the hypervisor counts it (scaled by frequency), otherwise `run` plus `system` less `overlap`,
+    /// not scaled.
     pub fn used(&self) -> Option<f64> {
         self.used.or_else(|| Some(self.run? + self.system.unwrap_or(0.0) - self.overlap.unwrap_or(0.0)))
     }
 
-    /// What the measured states leave of the whole; 0 when every instant was accounted for.
+    /// Remainder that the measured states leave; 0 if every instant is accounted for.
     pub fn residual(&self) -> Option<f64> {
         Some(1.0 - self.run? - self.ready? - self.limited? - self.costop.unwrap_or(0.0) - self.blocked?)
     }
 
-    /// What the thread wanted: run, and all that kept it from running.
+    /// Demand of the thread: run plus all waiting.
     pub fn demand(&self) -> Option<f64> {
         Some(self.run? + self.wait? + self.costop.unwrap_or(0.0))
     }
@@ -38,13 +38,13 @@ impl Shares {
 /// Quantiles of a distribution of times, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// How many times it rests on.
+    /// Number of values.
     pub count: u64,
     /// Median.
     pub p50_ns: f64,
-    /// 95th percentile.
+    /// 95th percentile, ns.
     pub p95_ns: f64,
-    /// 99th percentile.
+    /// 99th percentile, ns.
     pub p99_ns: f64,
     /// Upper edge of the last bucket in use.
     pub max_ns: f64,
@@ -65,67 +65,67 @@ impl Quantiles {
 /// One thread over the window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadModel {
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
-    /// Its id.
+    /// Host thread id.
     pub tid: Tid,
-    /// For how much of the window it was seen, 0..=1.
+    /// Part of the window in which the thread was seen, 0..=1.
     pub seen: f64,
-    /// Where its time went.
+    /// Shares of the thread's states.
     pub shares: Shares,
-    /// Times it got a pCPU, per second.
+    /// Switches to the thread, per second.
     pub switches_per_s: Option<f64>,
-    /// Times it lost the pCPU while it could run, per second.
+    /// Preemptions, per second: the thread lost its pCPU while it could run.
     pub preemptions_per_s: Option<f64>,
     /// Wake-ups per second.
     pub wakeups_per_s: Option<f64>,
     /// Moves between pCPUs per second.
     pub migrations_per_s: Option<f64>,
-    /// Wake-up to running; `None` when not measured or nothing woke.
+    /// Time from wake-up to running; `None` if not measured or without wake-ups.
     pub wake_latency: Option<Quantiles>,
-    /// Unbroken waits after wake-up or preemption.
+    /// Uninterrupted waits after wake-up or preemption.
     pub ready_spell: Option<Quantiles>,
-    /// The pCPU it was last seen on.
+    /// pCPU that the thread last ran on.
     pub last_cpu: Option<u32>,
 }
 
 /// One VM over the window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmModel {
-    /// Which.
+    /// Id of the VM.
     pub id: VmId,
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// All its threads, vCPUs first.
+    /// All threads, vCPUs first.
     pub threads: Vec<ThreadModel>,
-    /// Sum over all its threads, as the hypervisor counts it (esxtop's group row) or added up here.
+    /// Sum over all threads, as the hypervisor counts it (esxtop's group row) or as vsteer adds it up.
     pub group: Shares,
-    /// Where the hypervisor counts the group by itself: over how many worlds, if it says so. `None`: it was added up here.
+    /// Number of worlds, if the hypervisor counts the group. `None`: vsteer added up the threads.
     #[serde(default)]
     pub worlds: Option<Worlds>,
-    /// Sum over its vCPUs; all `None` where only the group is counted.
+    /// Sum over the vCPUs; all `None` if only the group is counted.
     pub vcpus: Shares,
-    /// Times its quota ran out, per second.
+    /// How often the quota was used up, per second.
     pub throttled_per_s: Option<f64>,
-    /// Requests of its disks and packets of its networks, per second; `None` where nobody counts them.
+    /// Disk requests and network packets, per second; `None` if not counted.
     #[serde(default)]
     pub io_per_s: Option<f64>,
-    /// Its timers that ended, per second; `None` where nobody puts it first when they do (`vsteer realtime`).
+    /// Timers that ended, per second; `None` if `vsteer realtime` does not serve the VM.
     #[serde(default)]
     pub timers_per_s: Option<f64>,
-    /// Of these, what share was served more than [`crate::nouns::TimerCounts::LATE_NS`] later; `None` where none ended.
+    /// Share of timers served more than [`crate::nouns::TimerCounts::LATE_NS`] late; `None` if no timer ended.
     #[serde(default)]
     pub timers_late: Option<f64>,
-    /// Of these, for what share it was not put first.
+    /// Share of timers for which the VM was refused priority.
     #[serde(default)]
     pub timers_refused: Option<f64>,
-    /// Wake-up latency of all its vCPUs together.
+    /// Time from wake-up to running, over all vCPUs.
     pub wake_latency: Option<Quantiles>,
-    /// Ready spells of all its vCPUs together.
+    /// Uninterrupted waits, over all vCPUs.
     pub ready_spell: Option<Quantiles>,
-    /// Bytes of its memory per node, as last read.
+    /// Memory per NUMA node, bytes, as last read.
     pub memory_by_node: Option<Vec<(u32, u64)>>,
-    /// Of its memory, the part on its home nodes, as last read, where no more is told.
+    /// Part of the memory on the home nodes, as last read, if the hypervisor reports only this.
     #[serde(default)]
     pub memory_local: Option<f64>,
 }
@@ -133,7 +133,7 @@ pub struct VmModel {
 /// A group that the hypervisor counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worlds {
-    /// How many worlds its values are sums of.
+    /// Number of worlds in the sums; `None`: unknown.
     pub count: Option<u32>,
 }
 
@@ -147,7 +147,7 @@ impl std::fmt::Display for Worlds {
 }
 
 impl VmModel {
-    /// What its vCPUs waited and ran, summed, or its group where they are not told apart; and which of the two, in words.
+    /// Shares summed over the vCPUs, or of the group if vCPUs were not counted; and a text that says which.
     pub fn vcpus_or_group(&self) -> (&Shares, String) {
         match (self.vcpu_threads().next(), self.worlds) {
             (None, Some(worlds)) => (&self.group, worlds.to_string()),
@@ -160,7 +160,7 @@ impl VmModel {
         self.threads.iter().filter(|t| t.role.vcpu().is_some())
     }
 
-    /// The share averaged over its vCPUs (0..=1), as a per-vCPU threshold wants it.
+    /// A share averaged over the vCPUs (0..=1), for thresholds per vCPU.
     pub fn per_vcpu(&self, term: impl Fn(&Shares) -> Option<f64>) -> Option<f64> {
         let n = self.vcpu_threads().count();
         if n == 0 { None } else { Some(term(&self.vcpus)? / n as f64) }
@@ -170,7 +170,7 @@ impl VmModel {
 /// One pCPU over the window; fractions of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PcpuModel {
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// Not idle.
     pub busy: f64,
@@ -180,7 +180,7 @@ pub struct PcpuModel {
     pub system: f64,
     /// Interrupts, hard and soft.
     pub interrupts: f64,
-    /// Taken by the hypervisor below.
+    /// Stolen by the hypervisor below.
     pub steal: Option<f64>,
     /// Clock at the end, kHz.
     pub frequency_khz: Option<u64>,
@@ -189,9 +189,9 @@ pub struct PcpuModel {
 /// Time that a VM's threads were ready because of a culprit, as a share of the window (summed over threads).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blame {
-    /// Who waited.
+    /// VM whose threads waited.
     pub victim: VmId,
-    /// Who ran.
+    /// Cause of the wait.
     pub culprit: Culprit,
     /// Sum over the victim's threads, fraction of the window.
     pub share: f64,
@@ -208,11 +208,11 @@ pub struct HostModel {
     pub vms: Vec<VmModel>,
     /// The pCPUs, ascending.
     pub pcpus: Vec<PcpuModel>,
-    /// Who made whom wait, worst first; `None` when not measured.
+    /// Blame matrix, largest share first; `None` if not measured.
     pub blame: Option<Vec<Blame>>,
-    /// How it was measured.
+    /// Name of the collector.
     pub collector: String,
-    /// Quantity -> why it was not measured.
+    /// Quantities that were not measured, with reasons.
     pub missing: BTreeMap<String, String>,
 }
 
@@ -222,7 +222,7 @@ impl HostModel {
         self.vms.iter().find(|v| v.id == *id)
     }
 
-    /// The mean busy fraction over all pCPUs; `None` when none was read.
+    /// Mean busy fraction over all pCPUs; `None` if no pCPU was read.
     pub fn busy_mean(&self) -> Option<f64> {
         let n = self.pcpus.len();
         (n > 0).then(|| self.pcpus.iter().map(|p| p.busy).sum::<f64>() / n as f64)
@@ -308,8 +308,14 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
 }
 
 fn too_few(n: usize) -> Fault {
-    Fault::new(FaultKind::BadInput, format!("{n} sample batch(es) where a window needs two in order"))
-        .help("observe for longer, or check that the recording is whole")
+    Fault::new(
+        FaultKind::BadInput,
+        format!(
+            "cannot compute shares from {n} sample(s): a time window needs \
+        at least two, in order of time"
+        ),
+    )
+    .help("record for longer")
 }
 
 fn thread_model(role: Role, tid: Tid, s: &Sum, window_ns: u64) -> ThreadModel {
@@ -347,7 +353,7 @@ impl<'a> Samples<'a> {
 
     /// The rise of a count per second.
     fn per_s(&self, count: fn(&VmSample) -> Option<u64>) -> Option<f64> {
-        // Who counts may come later or go before: then it is of the time that it was there.
+        // The counter may start later or stop earlier than the window. Then the rate is of its own time.
         let of = |b: &'a Batch| Some((b.mono_ns, self.in_batch(b).and_then(count)?));
         let (from_ns, before) = self.batches.iter().find_map(of)?;
         let (to_ns, now) = self.batches.iter().rev().find_map(of)?;
@@ -366,14 +372,14 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         Quantiles::of(&all.fold(Histogram::default(), |sum, h| sum.merged(h)))
     };
     let is_vcpu = |t: &&ThreadModel| t.role.vcpu().is_some();
-    // Lag is a vCPU's: the other threads have none, which is not the same as an unmeasured one.
+    // Only vCPUs have lag. Other threads have none, which differs from an unmeasured value.
     let lag = Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)).lag;
     let told = group_of(id, batches);
     let group = match &told {
         Some((_, shares)) => *shares,
         None => Shares { lag, ..Shares::sum(threads.iter().map(|t| &t.shares)) },
     };
-    // Where the hypervisor counts groups and shows no vCPU, nobody knows what its vCPUs did: not nothing.
+    // If the hypervisor counts only the group, the shares of the vCPUs are unknown, not 0.
     let vcpus = match (&told, threads.iter().any(|t| is_vcpu(&t))) {
         (Some(_), false) => Shares::default(),
         _ => Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
@@ -402,7 +408,7 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
     }
 }
 
-/// What the hypervisor itself counted for a VM's worlds together, over the intervals in which it did at both ends.
+/// Counters of the hypervisor for all worlds of a VM, over the intervals with values at both ends.
 fn group_of(id: &VmId, batches: &[Batch]) -> Option<(Worlds, Shares)> {
     let of = |b: &'_ Batch| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.group.clone());
     let mut sum: Option<(u64, ThreadCounters)> = None;
@@ -424,7 +430,7 @@ fn group_of(id: &VmId, batches: &[Batch]) -> Option<(Worlds, Shares)> {
     sum.map(|(ns, counters)| (worlds, counters.shares(ns)))
 }
 
-/// Columns of ticks that add up to this part more or less than the time that has passed do not drift: they are wrong.
+/// If the tick columns differ from the elapsed time by more than this part, they are wrong and not just drifting.
 const TICKS_APART: f64 = 0.01;
 
 fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
@@ -436,11 +442,11 @@ fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
             let steal = rise(a.steal_ns, b.steal_ns).map(|n| n as f64);
             let (user, system, idle) = (of(|p| p.user_ns), of(|p| p.system_ns), of(|p| p.idle_ns));
             let interrupts = of(|p| p.irq_ns) + of(|p| p.softirq_ns);
-            // The columns' own sum, not the clock: they are ticks and drift against it.
+            // Relative to the columns' own sum, because ticks drift against the clock.
             let whole = user + system + idle + interrupts + steal.unwrap_or(0.0);
             let share = |ns: f64| if whole > 0.0 { ns / whole } else { 0.0 };
-            // Tickless kernels know idle time exactly and the rest by ticks, which a load in step with them is seen by too often
-            // or too seldom: then the columns add up to another time than has passed, and idle time alone is right.
+            // Tickless kernels count idle time exactly and the rest by ticks. A load in step with the ticks is
+            // counted too often or too seldom. Then only the idle time is right.
             let passed = last.mono_ns.saturating_sub(first.mono_ns) as f64;
             let of = if (whole - passed).abs() > TICKS_APART * passed { passed } else { whole };
             Some(PcpuModel {
@@ -458,7 +464,7 @@ fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
 
 fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
     let mut sums: BTreeMap<(&VmId, &Culprit), i64> = BTreeMap::new();
-    // What the first batch holds was before the window.
+    // The blame of the first batch is from before the window.
     for b in batches.iter().skip(1).flat_map(|batch| &batch.blame) {
         *sums.entry((&b.victim, &b.culprit)).or_default() += b.ns;
     }
@@ -476,7 +482,7 @@ fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
 }
 
 /// The share of one VM's vCPUs (summed) in every interval between batches: what [`crate::verify`] compares.
-/// Intervals in which the VM was not seen are left out; of a VM whose group alone is counted it is the group's.
+/// Intervals in which the VM was not seen are left out. If only the group is counted, it is the group's share.
 pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64>) -> Vec<f64> {
     batches
         .windows(2)
@@ -488,7 +494,7 @@ pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64
             if !of.is_empty() {
                 return Some(of.iter().sum());
             }
-            // Its vCPUs are not told apart: its group, which the hypervisor counts.
+            // vCPUs are not counted one by one, so this is the group's share.
             let group = |b: &Batch| b.vms.iter().find(|v| v.vm == *vm).and_then(|v| v.group.clone());
             let (a, b) = (group(&pair[0])?, group(&pair[1])?);
             let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);

@@ -1,8 +1,9 @@
-//! What is on the host, and what was counted? The nouns that every stage hands to the next.
+//! Which data about a host does every stage pass to the next? Configuration and samples.
 //!
-//! [`HostConfig`] is how the host is set up (what a plan changes); a [`Batch`] of samples is what counters
-//! read at one moment (what a recording stores; nouns/samples.rs). Both are plain values: serialisable, comparable, free of
-//! behaviour. What follows from them is derived in [`crate::model`], so a mended formula re-reads old recordings.
+//! [`HostConfig`] is how the host is set up (what a plan changes); a [`Batch`] of samples is what counters read at
+//! one moment (what a recording stores; nouns/samples.rs). Both are plain values: serialisable, comparable, free of
+//! behaviour. What follows from them is derived in [`crate::model`], so a corrected formula also applies to old
+//! recordings.
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model; esxtop's groups gave the fields.
 //! Left out: load (that is the samples' part), and anything that a backend cannot see, which is `None`.
@@ -128,7 +129,7 @@ impl fmt::Display for SchedClass {
 pub struct VmThread {
     /// Its host thread id.
     pub tid: Tid,
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
     /// Where it may run (`sched_getaffinity`, so pins and cgroup cpusets together).
     pub affinity: CpuSet,
@@ -161,7 +162,8 @@ impl Quota {
     }
 }
 
-/// A CPU weight in the unit of its cgroup version or scheduler. The scales differ: never compare across them unconverted.
+/// A CPU weight in the unit of its cgroup version or scheduler. The scales differ: never compare across them
+/// unconverted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuWeight {
@@ -231,7 +233,7 @@ impl fmt::Display for CpuWeight {
     }
 }
 
-/// Who owns the VM, and so through whom it may be changed.
+/// The manager that owns the VM, through which vsteer changes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Manager {
@@ -251,8 +253,8 @@ pub enum Manager {
 
 /// What core and the commands ask about a manager. Only here does the core distinguish managers.
 impl Manager {
-    /// Do its settings live on until somebody changes them? Such a manager has no setting that ends with the VM's run, some
-    /// settings need the VM off, and its hypervisor places VMs on nodes by itself. True of vSphere.
+    /// Do its settings live on until somebody changes them? Such a manager has no setting that ends with the VM's
+    /// run, some settings need the VM off, and its hypervisor places VMs on nodes by itself. True of vSphere.
     pub fn keeps_settings(&self) -> bool {
         matches!(self, Manager::Vsphere(_))
     }
@@ -339,7 +341,7 @@ pub struct RtBudget {
 pub struct Reserved {
     /// CPU time, us.
     pub budget_us: u64,
-    /// In every so many us.
+    /// Period, us.
     pub period_us: u64,
     /// May it use time that nobody reserved, once its own is used?
     pub extra_time: bool,
@@ -393,11 +395,11 @@ pub struct VmConfig {
 /// pCPUs with a scheduler of their own: Xen's cpupool. A pCPU is in one pool at most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Its scheduler, as the hypervisor names it: `credit`, `credit2`, `rtds`, `null`.
     pub scheduler: String,
-    /// Its pCPUs.
+    /// pCPUs of the pool.
     pub cpus: CpuSet,
     /// Its scheduler's parameters as the hypervisor tells them, such as `tslice` = `30ms`; empty where it does not.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
@@ -411,7 +413,7 @@ impl fmt::Display for CpuPool {
 }
 
 impl VmConfig {
-    /// A VM of which no more is known than who it is: no manager, no threads, and nothing set.
+    /// A VM of which only id, name and process are known: no manager, no threads, no settings.
     pub fn new(id: VmId, name: impl Into<String>, pid: u32) -> VmConfig {
         VmConfig {
             id,
@@ -432,7 +434,8 @@ impl VmConfig {
         }
     }
 
-    /// Is it Xen's Domain-0, through which the others' I/O goes? A domain's number stands where a process's stands elsewhere.
+    /// Is it Xen's Domain-0, through which the others' I/O goes? A domain's number stands where a process's stands
+    /// elsewhere.
     pub fn is_domain0(&self) -> bool {
         self.manager.is_xen() && self.pid == 0
     }
@@ -442,9 +445,10 @@ impl VmConfig {
         self.threads.iter().filter(|t| t.role.vcpu().is_some())
     }
 
-    /// The pool whose scheduler deals out this VM's weight over more pCPUs than its vCPUs may use, so that the weight does nothing
-    /// among VMs that are pinned alike: Xen's Credit gives credits by weight over the whole pool, so each has more than it can use and
-    /// they take turns. `None` where the weight works. Source: `csched_acct`, `xen/common/sched/credit.c`@4.17.
+    /// The pool whose scheduler applies this VM's weight over more pCPUs than its vCPUs may use, so that the weight
+    /// has no effect among VMs with the same pins. Xen's Credit grants credits over the whole pool, so each VM has
+    /// more than it can use and they take turns. `None` if the weight has effect. Source: `csched_acct`,
+    /// `xen/common/sched/credit.c`@4.17.
     pub fn pinned_within(&self) -> Option<&CpuPool> {
         let pool = self.pool.as_ref().filter(|pool| pool.scheduler == "credit")?;
         let own = self.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
@@ -452,7 +456,7 @@ impl VmConfig {
         within.then_some(pool)
     }
 
-    /// How many vCPUs it has: those that are seen, else as many as it is said to have; 0 where nothing tells.
+    /// Number of vCPUs: those seen, otherwise the configured number; 0 if unknown.
     pub fn vcpu_count(&self) -> usize {
         let seen = self.vcpus().count();
         let said = || self.vsphere.as_ref().and_then(|v| v.vcpus).unwrap_or(0) as usize;
@@ -501,8 +505,8 @@ pub struct FairTuning {
     pub hz: Option<u32>,
     /// What a task asks for at a time, ns, as scaled by the number of CPUs; readable by root since 6.6.
     pub base_slice_ns: Option<u64>,
-    /// pCPUs that the kernel spreads nobody onto (`isolcpus=`, isolated partitions): who runs there was put there, and threads that
-    /// may use several stay on the one they are on. Empty where there are none, or that was not looked at.
+    /// Isolated pCPUs (`isolcpus=`, isolated partitions). The kernel does not balance onto them, so a thread runs
+    /// there only by affinity and stays on its pCPU. Empty if there are none or they were not read.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub isolated: CpuSet,
     /// When periods of quotas begin, by thread; empty where that was not looked at.
@@ -510,8 +514,8 @@ pub struct FairTuning {
     pub quota_clocks: BTreeMap<Tid, QuotaClocks>,
 }
 
-/// Moments at which periods of a quota begin, `CLOCK_MONOTONIC`, ns; the others lie whole periods before and after. The kernel
-/// draws one for each cgroup when that is made, and keeps to it whatever quota is set.
+/// Moments at which periods of a quota begin, `CLOCK_MONOTONIC`, ns; the others lie whole periods before and after.
+/// The kernel draws one for each cgroup when that is made, and keeps to it whatever quota is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaClocks {
     /// Of the thread's own group of the cpu controller.
@@ -541,7 +545,7 @@ impl HostConfig {
         self.vms.iter().find(|v| v.id == *id)
     }
 
-    /// The pCPUs that a plan may let anybody onto: usable, and not isolated.
+    /// pCPUs that a plan may give to any VM: usable and not isolated.
     pub fn housekeeping(&self) -> CpuSet {
         let usable = self.topology.usable();
         self.scheduler.as_ref().map_or_else(|| usable.clone(), |s| usable.difference(&s.isolated))
@@ -601,10 +605,10 @@ impl HostConfig {
         lines
     }
 
-    /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its canonical JSON). It is
-    /// for people and file names; [`HostConfig::differences`] decides equality.
+    /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its
+    /// canonical JSON). It is for people and file names; [`HostConfig::differences`] decides equality.
     pub fn fingerprint(&self) -> String {
-        // A plan is about VMs; how finely the kernel slices time is not its precondition.
+        // The kernel's time slices are not a precondition of a plan.
         let mut lasting = HostConfig { scheduler: None, ..self.clone() };
         for vm in &mut lasting.vms {
             vm.threads.retain(|t| t.role != Role::Worker);

@@ -1,16 +1,18 @@
 //! Which number did a program print?
 //!
-//! A pattern says where it stands: `rate {} MB/s`, `*` for any text. A number is read whole or not at all, for one that was cut at its first comma is a thousandfold wrong and looks like any other.
+//! A pattern says where the number is: `rate {} MB/s`; `*` matches any text. A number is read completely or not at
+//! all, because a number cut at its first comma is wrong by a factor of a thousand and looks plausible.
 //!
-//! Left out: points that group and commas that part, as some languages write them.
+//! Left out: languages with points as group separators and decimal commas.
 
-/// What `pattern` says stands at its `{}` in `text`: the last one. Between the number and what follows `{}` stands nothing but space, unless `*` follows.
+/// The last number in `text` at the `{}` of `pattern`. Between the number and the text after `{}` there is only
+/// white space, unless `*` follows.
 pub fn printed(pattern: &str, text: &str) -> Option<f64> {
     let (before, after) = pattern.split_once("{}")?;
-    // A pattern with a comma at its number speaks of columns, not of thousands.
+    // A pattern with a comma beside its number means columns, not thousands.
     let grouped = !before.ends_with(',') && !after.starts_with(',');
     text.lines().rev().find_map(|line| {
-        // The least that `*` can stand for, from the left.
+        // `*` matches as little as possible, from the left.
         let mut at = 0;
         for part in before.split('*') {
             at += line[at..].find(part)? + part.len();
@@ -25,7 +27,8 @@ pub fn printed(pattern: &str, text: &str) -> Option<f64> {
     })
 }
 
-/// The number that a text begins with, and what is after it. Of `1,234,567` all; of `1,23` and `1.2.3` none, since nobody knows what they mean.
+/// The number at the beginning of a text, and the rest. Reads all of `1,234,567`. Reads nothing of `1,23` and
+/// `1.2.3`, which are ambiguous.
 fn number(text: &str, grouped: bool) -> Option<(f64, &str)> {
     let length = text.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(text.len());
     // "12.5e" is 12.5 and an "e"; "3.2." of a sentence is 3.2.
@@ -43,7 +46,7 @@ fn number(text: &str, grouped: bool) -> Option<(f64, &str)> {
     (!goes_on).then(|| (value, &text[end..]))
 }
 
-/// How long a number is that is written in groups of three digits, with what is after its point.
+/// Length of a number in groups of three digits, including its decimals.
 fn thousands(text: &str) -> Option<usize> {
     let digits = |t: &str| t.bytes().take_while(u8::is_ascii_digit).count();
     let sign = usize::from(text.starts_with(['+', '-']));
@@ -62,13 +65,13 @@ fn thousands(text: &str) -> Option<usize> {
     Some(if fraction > 0 { end + 1 + fraction } else { end })
 }
 
-/// What is after `part`, where nothing but space stands before it.
+/// The text after `part`, if only white space precedes `part`.
 fn follows<'a>(text: &'a str, part: &str) -> Option<&'a str> {
     if part.is_empty() {
         return Some(text);
     }
     let (rest, word) = (text.trim_start(), part.trim_start());
-    // Space that the pattern has is asked for, some of it.
+    // White space in the pattern needs at least some white space in the text.
     let apart = word.len() == part.len() || rest.len() < text.len();
     rest.strip_prefix(word).filter(|_| apart)
 }
@@ -79,7 +82,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_where_they_are_said_to_be() {
-        let iperf = "[SUM]   0.00-10.00  sec  41.2 GBytes  35.4 Gbits/sec  12  sender\n[SUM]   0.00-10.04  sec  41.2 GBytes  35.2 Gbits/sec  receiver\n";
+        let iperf = "[SUM]   0.00-10.00  sec  41.2 GBytes  35.4 Gbits/sec  12  sender\n[SUM]   0.00-10.04  \
+            sec  41.2 GBytes  35.2 Gbits/sec  receiver\n";
         assert_eq!(printed("[SUM]*Bytes {} Gbits/sec*receiver", iperf), Some(35.2));
         assert_eq!(printed("real {}", "user 1\nreal 12.5s\nreal 13.25s\n"), Some(13.25));
         assert_eq!(printed("watts: {} W", "watts: 3.2e1 W"), Some(32.0));

@@ -1,8 +1,9 @@
-//! Which one number of a VM is meant by `ready` or `wake_p99`?
+//! Which number of a VM do names like `ready` and `wake_p99` stand for?
 //!
-//! The quantities that people name in conditions (`vsteer record --trigger`) and in an experiment's measures, each with the counter that it rests on and its
-//! unit: times in ns, shares as a fraction of a pCPU per vCPU. The terms are the model's (docs/glossary.md): `ready` could run and had no pCPU, `lag` is the part
-//! of it while a sibling ran, `wake` is from wake-up to running, `ready_p99` an unbroken wait.
+//! Conditions (`vsteer record --trigger`) and measures of experiments use these names. Each quantity has a counter
+//! and a unit: times in ns, shares as a fraction of a pCPU per vCPU. The terms are the model's (docs/glossary.md):
+//! `ready` could run and had no pCPU, `lag` is the part of it while a sibling ran, `wake` is from wake-up to
+//! running, `ready_p99` an unbroken wait.
 //!
 //! Left out: sums over a VM's other threads, and the host's own quantities.
 
@@ -20,16 +21,16 @@ pub enum Kind {
 /// A derived quantity of a VM.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
-    /// Its name.
+    /// Name of the quantity.
     pub name: &'static str,
-    /// The counter it rests on, a field of `ThreadCounters`: what a collector's `missing` names.
+    /// The counter that it needs, a field of `ThreadCounters` and a key of a collector's `missing`.
     pub counter: &'static str,
-    /// What it is.
+    /// Whether it is a time or a share.
     pub kind: Kind,
     of: fn(&VmModel) -> Option<f64>,
 }
 
-/// Every quantity has another name, which is what is compared.
+/// Quantities are compared by name, which is unique.
 impl PartialEq for Quantity {
     fn eq(&self, other: &Quantity) -> bool {
         self.name == other.name
@@ -53,7 +54,7 @@ fn wake(vm: &VmModel, of: fn(&Quantiles) -> f64) -> Option<f64> {
     vm.wake_latency.as_ref().map(of)
 }
 
-/// All of them.
+/// All quantities.
 pub const QUANTITIES: [Quantity; 13] = [
     time("ready_p50", "ready_spell", |vm| ready(vm, |q| q.p50_ns)),
     time("ready_p95", "ready_spell", |vm| ready(vm, |q| q.p95_ns)),
@@ -71,17 +72,17 @@ pub const QUANTITIES: [Quantity; 13] = [
 ];
 
 impl Quantity {
-    /// The one of this name.
+    /// The quantity of this name.
     pub fn named(name: &str) -> Option<&'static Quantity> {
         QUANTITIES.iter().find(|q| q.name == name)
     }
 
-    /// Of a VM; `None` where it was not measured.
+    /// Value for a VM; `None` if not measured.
     pub fn value(&self, vm: &VmModel) -> Option<f64> {
         (self.of)(vm)
     }
 
-    /// A value in the unit that people read: ms or per cent.
+    /// The value in the printed unit, ms or per cent.
     pub fn for_people(&self, value: f64) -> f64 {
         match self.kind {
             Kind::Time => value / 1e6,
@@ -97,9 +98,9 @@ impl Quantity {
         }
     }
 
-    /// A value of it, in its unit.
+    /// The value with its printed unit.
     pub fn shown(&self, value: f64) -> String {
-        // 1 µs is finer than the histograms.
+        // 1 µs is finer than the histograms' buckets.
         let digits = if self.kind == Kind::Time { 3 } else { 2 };
         format!("{:.digits$} {}", self.for_people(value), self.unit())
     }

@@ -1,35 +1,34 @@
-//! For how long may a VM be put before everybody else, without anybody's paying for it?
+//! For how long may a VM have priority over all others without slowing them down?
 //!
-//! Where the kernel has no class that charges a real-time thread for its time, whoever puts a VM first has to keep the account. A VM has
-//! a credit: it fills at the rate that the VM is due by its weight and empties by what it uses. Who asks for less than it is due
-//! has credit always, and is served at once, as a static priority would; who asks for more has used up its credit after a while, and
-//! is from then on served by weight like everybody else. Over any time t the VM has no more than its due of t and the
-//! credit's limit, however it behaves (the token bucket's bound: Cruz, "A calculus for network delay", IEEE Trans. Inf. Theory 37(1),
-//! 1991), and no less than without.
+//! The kernel has no class that charges a real-time thread for its time, so vsteer keeps the account. A VM's credit
+//! fills at the rate that its weight entitles it to, and empties by its use. A VM that uses less than its
+//! entitlement always has credit and runs at once. A VM that uses more runs out of credit and is then scheduled by
+//! weight. In any time t a VM gets at most its entitlement for t plus the credit's limit (token bucket: Cruz, "A
+//! calculus for network delay", IEEE Trans. Inf. Theory 37(1), 1991).
 //!
-//! The second account is the kernel's own: on cgroup v1 with RT_GROUP_SCHED a cgroup has a budget of real time per period, and who
-//! exhausts it stands still until the next. It must never come to that: [`granted`] says which budgets let VMs be put first at all, and a
-//! credit of their own keeps them inside.
+//! On cgroup v1 with RT_GROUP_SCHED the kernel also has a real-time budget per cgroup and period, and throttles a
+//! cgroup that exceeds it. [`granted`] computes budgets that avoid this, and the credit keeps VMs within them.
 //!
-//! Left out: `GAP(rt-charge)`: work of a VM that asks for more than its due is not told apart, so its urgent part is not put first; that takes
-//! the policy of sched_ext.
+//! Left out: `GAP(rt-charge)`: vsteer cannot separate the urgent work of a VM that asks for more than its
+//! entitlement, so that work has no priority. The sched_ext policy can.
 
 use crate::nouns::RtBudget;
 use std::collections::BTreeMap;
 
-/// Of what a VM is due, how much fills its credit: what it is due is known from a while ago, and is not to be exceeded.
+/// Part of the entitlement that fills the credit. Less than 1, because the known entitlement is a little old.
 const FILLS: f64 = 0.95;
-/// Once used up, so much of the limit must have come back before the VM is put first again: changing a class costs.
+/// Part of the limit that must refill before a VM has priority again, because changing a class costs time.
 const AGAIN_AT: f64 = 0.5;
 
-/// Of what a cgroup may run in real time per period, what a VM is put first for, at most: at a steady rate and at once. The two together
-/// are less than the whole.
+/// Largest part of a cgroup's real-time budget that a VM may use at a steady rate. Together with the part for
+/// bursts it is less than 1.
 pub const KERNEL_RATE: f64 = 0.75;
-/// See [`KERNEL_RATE`].
+/// Largest part of a cgroup's real-time budget that a VM may use in a burst.
 pub const KERNEL_AT_ONCE: f64 = 0.2;
 
-/// Budgets of cgroups, parents before children, so that each of `leaves` may run for its share of every pCPU in real time. `known`: the
-/// budgets of all cgroups from the root's children down to the leaves; those that hold none of them are left out. us per period.
+/// Budgets of cgroups, us per period, parents before children, so that each of `leaves` may run for its share of
+/// every pCPU in real time. `known`: budgets of all cgroups from the root's children to the leaves. Cgroups without
+/// leaves are left out.
 pub fn granted<'a>(
     known: &BTreeMap<&str, &'a RtBudget>,
     leaves: &BTreeMap<&str, f64>,
@@ -55,19 +54,19 @@ fn is_within(path: &str, group: &str) -> bool {
 /// Credit that fills at a rate, up to a limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Credit {
-    /// ns; at most `limit_ns`. Debt is bounded likewise: who used more than its due while nobody put it first owes nothing for it.
+    /// Credit, ns, at most `limit_ns`. Debt is bounded too, because a VM owes nothing for use without priority.
     now_ns: f64,
     limit_ns: f64,
     used_up: bool,
 }
 
 impl Credit {
-    /// Full, of at most `limit_ns`.
+    /// A full credit of `limit_ns`.
     pub fn new(limit_ns: f64) -> Credit {
         Credit { now_ns: limit_ns, limit_ns, used_up: false }
     }
 
-    /// `elapsed_ns` have passed, in which the VM used `used_ns` and was due `due` pCPUs.
+    /// Accounts for `elapsed_ns`, in which the VM used `used_ns` and was entitled to `due` pCPUs.
     pub fn passes(&mut self, elapsed_ns: f64, due: f64, used_ns: f64) {
         let now = self.now_ns + FILLS * due * elapsed_ns - used_ns;
         self.now_ns = now.clamp(-self.limit_ns, self.limit_ns);
@@ -78,7 +77,7 @@ impl Credit {
         }
     }
 
-    /// For how long what is left lasts, at least, if the VM uses `pcpus` of them at once, ns.
+    /// Least time that the credit lasts if the VM uses `pcpus` pCPUs at once, ns.
     pub fn lasts_ns(&self, due: f64, pcpus: f64) -> f64 {
         self.now_ns.max(0.0) / (pcpus - FILLS * due).max(0.1)
     }

@@ -1,7 +1,7 @@
 //! How long? Times as people write them in scenario files: `250us`, `1.5ms`, `10s`.
 //!
-//! A [`Span`] is read without a float, so that the same text is the same number of nanoseconds everywhere. A bare number is refused:
-//! of nothing is a file so often wrong as of its unit.
+//! A [`Span`] is read without a float, so that the same text is the same number of nanoseconds everywhere. A number
+//! without a unit is an error, because the unit is the most frequent mistake in a file.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -64,7 +64,7 @@ impl FromStr for Span {
             ns = ns.checked_add(u64::from(b - b'0') * place).ok_or_else(too_long)?;
         }
         match ns {
-            0 => Err(format!("{text:?} is no time: 1ns or more")),
+            0 => Err(format!("{text:?} is not a time of 1ns or more")),
             1..=LONGEST_NS => Ok(Span(ns)),
             _ => Err(too_long()),
         }

@@ -1,10 +1,11 @@
-//! Who ran where, and when? Stretches of time per pCPU, from the recorded context switches.
+//! Which thread ran where, and when? Stretches of time per pCPU, from recorded context switches.
 //!
-//! A switch says who lost a pCPU and who got it; between two switches of a pCPU the one who got it ran. Where the two
-//! disagree (switches were lost, or the kernel did not report one) nobody is said to have run.
+//! A switch names the
+//! thread that lost a pCPU and the one that got it, which ran until the next switch. If two switches disagree
+//! (because switches were lost), no thread counts as running between them.
 //!
-//! Beside the switches stand the wake-ups of VMs' threads, in the same stream: from a wake-up to the switch that follows it a
-//! thread was ready, before it asleep.
+//! Beside the switches stand the wake-ups of VMs' threads, in the same stream: from a wake-up to the switch that
+//! follows it a thread was ready, before it asleep.
 
 use crate::nouns::Tid;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 pub struct Switch {
     /// `CLOCK_MONOTONIC`, ns.
     pub ns: u64,
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// Who lost it; 0 is the idle thread.
     pub prev: Tid,
@@ -36,7 +37,7 @@ impl Switch {
         Switch { ns, cpu, prev: tid, prev_state: Switch::WOKEN, next: Tid(0) }
     }
 
-    /// Who was woken, if this stands for a wake-up.
+    /// The woken thread, if this record is a wake-up.
     pub fn woken(&self) -> Option<Tid> {
         (self.prev_state == Switch::WOKEN).then_some(self.prev)
     }
@@ -46,13 +47,13 @@ impl Switch {
         self.prev_state < Switch::WOKEN
     }
 
-    /// In the place of `count` switches (at most 2^22 - 1 are told) that were lost right after `ns`.
+    /// Record for `count` switches (at most 2^22 - 1) that were lost right after `ns`.
     pub fn loss(cpu: u32, ns: u64, count: u64) -> Switch {
         let count = count.min((1 << 22) - 1) as u32;
         Switch { ns, cpu, prev: Tid(count), prev_state: Switch::LOST, next: Tid(0) }
     }
 
-    /// How many switches were lost here, if this stands for lost ones.
+    /// Number of lost switches, if this record stands for a loss.
     pub fn lost(&self) -> Option<u32> {
         (self.prev_state == Switch::LOST).then_some(self.prev.0)
     }
@@ -61,7 +62,7 @@ impl Switch {
 /// One thread on one pCPU without a break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// From then, `CLOCK_MONOTONIC`, ns.
     pub from_ns: u64,

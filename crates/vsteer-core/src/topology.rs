@@ -1,7 +1,7 @@
 //! What is this machine made of: which CPUs share a core, a cache, a memory node, a socket?
 //!
 //! The idea: the machine is a value. Each part (package, core, cache, node) is a set of pCPUs with what is known
-//! about it; a backend hands over what it was told ([`Parts`]) and [`Topology::new`] makes it coherent. After that
+//! about it; a backend passes on what it read ([`Parts`]) and [`Topology::new`] makes it coherent. After that
 //! every online pCPU lies in exactly one core and one package and in at most one node and one cache per level and
 //! kind, so that placement need not check. What had to be supplied (a kernel that names no cores) is marked
 //! `assumed`; what contradicted itself is left out and listed in [`Topology::oddities`].
@@ -65,7 +65,7 @@ pub enum GroupKind {
 /// A level between machine and core that not every machine has; kept only where it differs from its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// What it is.
+    /// Kind of the group.
     pub kind: GroupKind,
     /// The firmware's number, where it gives one.
     pub id: Option<u32>,
@@ -173,7 +173,7 @@ pub struct Oddity {
     pub what: String,
 }
 
-/// What a backend was told about a machine, before it is made coherent; also the stored form.
+/// What a backend read about a machine, before it is made coherent; also the stored form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parts {

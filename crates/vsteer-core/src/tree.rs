@@ -1,32 +1,33 @@
-//! What do the files of a machine say? A captured machine: paths and texts, without the machine.
+//! Which settings do the files of a machine contain? A captured machine: paths and texts, without the machine.
 //!
-//! The audit checks such a tree, and `vsteer-host` reads one, of this machine or of a folder. What is not in it was not there.
+//! The audit checks such a tree. `vsteer-host` reads one from this machine or from a folder. A file that is not in
+//! the tree did not exist.
 
 use crate::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A machine's files, by path; those that are not there are not in it.
+/// Files of a machine, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// Path and text.
+    /// Text of each file, by path.
     pub files: BTreeMap<String, String>,
-    /// Paths that are there and may not be read, with the reason.
+    /// Paths that exist but cannot be read, with the reason.
     pub unread: BTreeMap<String, String>,
 }
 
-/// What is to be read of a machine, and what of it is kept.
+/// Which files to read on a machine, and which part of each text to keep.
 pub struct Wanted {
-    /// Paths; `*` is one folder or file name, or part of one.
+    /// Paths to read; `*` matches a folder or file name, or a part of one.
     pub patterns: &'static [&'static str],
-    /// Files that other files name, once those were read.
+    /// Returns more paths to read, which the files read so far name.
     pub besides: fn(&Tree) -> Vec<String>,
-    /// What is kept of the text of this path; texts may hold secrets.
+    /// Returns the part of a path's text to keep, because texts may contain secrets.
     pub kept: fn(&str, String) -> String,
 }
 
-/// Names that the firmware of VMs begins with.
+/// Beginnings of the firmware names of VMs.
 const FIRMWARE_OF_VMS: &[&str] = &[
     "KVM",
     "QEMU",
@@ -44,12 +45,12 @@ const FIRMWARE_OF_VMS: &[&str] = &[
 ];
 
 impl Tree {
-    /// A file's text without space around it.
+    /// Text of a file without surrounding white space.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(|t| t.trim())
     }
 
-    /// Files whose paths begin and end so, with what stands in between.
+    /// Files whose paths have this beginning and end, with the part in between.
     pub fn matching<'a>(
         &'a self,
         begin: &'a str,
@@ -66,37 +67,38 @@ impl Tree {
         self.text("/proc/cmdline").unwrap_or_default().split_whitespace()
     }
 
-    /// How many CPUs are online.
+    /// Number of online CPUs.
     pub fn cpus(&self) -> Option<usize> {
         let cpus: CpuSet = self.text("/sys/devices/system/cpu/online")?.parse().ok()?;
         Some(cpus.len())
     }
 
-    /// Is it a guest itself?
+    /// Is the machine a guest?
     pub fn is_guest(&self) -> bool {
         let mut flags =
             self.text("/proc/cpuinfo").unwrap_or_default().lines().filter(|l| l.starts_with("flags"));
-        // x86's processors say it themselves, every one of them; Arm's have no such flag, but firmware has a name.
+        // Every x86 guest has the flag `hypervisor`. Arm has no such flag, so the firmware's name decides.
         let flagged = match flags.next() {
             Some(of_one) => of_one.split_whitespace().any(|f| f == "hypervisor"),
             None => self.is_named_a_guest(),
         };
-        // s390 has a hypervisor below every Linux, of the firmware's at least; one of software calls itself a control program.
+        // On s390 the firmware is a hypervisor below every Linux. A software hypervisor is listed as control program.
         let control = self.text("/proc/sysinfo").is_some_and(|t| t.contains("Control Program:"));
         let tree = self.files.contains_key("/proc/device-tree/hypervisor/compatible");
-        // A Dom0 runs on Xen and is the host nevertheless.
+        // A Dom0 runs on Xen but is the host.
         let dom0 = self.text("/proc/xen/capabilities").is_some_and(|t| t.contains("control_d"));
         (flagged || control || tree || self.files.contains_key("/sys/hypervisor/type")) && !dom0
     }
 
-    /// Does its firmware have the name of a VM's? Source: systemd's src/basic/virt.c (detect_vm_dmi, detect_vm_device_tree); boards of QEMU's, kvmtool's and
-    /// Firecracker's device trees are `linux,dummy-virt`. Left out: a bare-metal Arm machine of Google's, which is taken for a guest; firmware of other names.
+    /// Does the firmware have a VM's name? Source: systemd's src/basic/virt.c (detect_vm_dmi,
+    /// detect_vm_device_tree); Device trees of QEMU, kvmtool and Firecracker are `linux,dummy-virt`. Left out:
+    /// Google's bare-metal Arm machines, which count as guests; other firmware names.
     fn is_named_a_guest(&self) -> bool {
         let of = |file: &str| self.text(&format!("/sys/class/dmi/id/{file}")).unwrap_or_default();
         let (product, vendor) = (of("product_name"), of("sys_vendor"));
         let begins = |with: &str| product.starts_with(with) || vendor.starts_with(with);
         if begins("Amazon EC2") {
-            // c6g.metal, m8g.metal-24xl: the machine itself.
+            // c6g.metal, m8g.metal-24xl: bare metal, not a guest.
             let metal =
                 product.split_once(".metal").is_some_and(|(_, end)| end.is_empty() || end.starts_with('-'));
             return !metal;
@@ -107,20 +109,18 @@ impl Tree {
             || board.split('\0').any(|name| ["linux,dummy-virt", "qemu,pseries"].contains(&name))
     }
 
-    /// Why nothing is known of libvirt's definitions, where they may not be read.
+    /// Why libvirt's definitions are unknown, if they cannot be read.
     pub fn definitions_unread(&self) -> Option<String> {
         let (_, why) = self.unread.iter().find(|(path, _)| path.starts_with("/etc/libvirt/qemu"))?;
-        Some(format!(
-            "libvirt's definitions may not be read ({why}), so whether there are VMs is not told: ask as root"
-        ))
+        Some(format!("cannot read libvirt's VM definitions ({why}); run the audit as root"))
     }
 
-    /// Can it run VMs: is KVM loaded?
+    /// Is KVM loaded, so that the machine can run VMs?
     pub fn has_kvm(&self) -> bool {
         self.files.keys().any(|p| p.starts_with("/sys/module/kvm"))
     }
 
-    /// AMD's processor? Its family and model, where they are told.
+    /// Family and model of an AMD processor, as far as known; `None` for other processors.
     pub fn amd(&self) -> Option<(Option<u32>, Option<u32>)> {
         let text = self.text("/proc/cpuinfo").filter(|t| t.contains("AuthenticAMD"))?;
         let number = |name: &str| {
@@ -130,7 +130,7 @@ impl Tree {
         Some((number("cpu family"), number("model")))
     }
 
-    /// What all of these say, and how many say it; most first.
+    /// The distinct values with their counts, most frequent first.
     pub fn counted<'a>(values: impl Iterator<Item = &'a str>) -> Vec<(&'a str, usize)> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         values.for_each(|v| *counts.entry(v).or_default() += 1);

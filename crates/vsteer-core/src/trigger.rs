@@ -1,9 +1,9 @@
-//! Which moments of an endless recording are worth keeping? Conditions on derived quantities, looked at as samples come.
+//! Which moments of an endless recording should be kept? Conditions on derived quantities, checked as samples arrive.
 //!
-//! A [`Trigger`] is what a person writes: `ready_p99>20ms`, `limited>5% and ready>1%`; alternatives by `or`. It holds
-//! where one VM fulfils it. [`Watch`] keeps the last seconds of samples, derives the model of that window once a second
-//! and says which VMs fulfil what: a [`Mark`] each, and then not again of the same VM for a while, so that a bad night is
-//! some marks and not thousands. Pure: time is the samples' own.
+//! A [`Trigger`] is what a person writes: `ready_p99>20ms`, `limited>5% and ready>1%`; alternatives by `or`. It
+//! holds if one VM fulfils it. [`Watch`] keeps the last seconds of samples, derives the model of that window once a
+//! second and makes a [`Mark`] for each VM that fulfils a condition. The same VM gets no further mark for a while,
+//! so a bad night gives a few marks and not thousands. Time is that of the samples.
 //!
 //! Idea: a flight recorder keeps everything for a short time and something for a long time. Left out: parentheses,
 //! arithmetic, and conditions on pCPUs or the host.
@@ -39,8 +39,9 @@ pub struct Trigger {
 
 fn refused(text: &str, why: impl fmt::Display) -> Fault {
     let names: Vec<&str> = QUANTITIES.iter().map(|q| q.name).collect();
-    Fault::new(FaultKind::Usage, format!("the trigger {text:?} cannot be read")).because(why).help(format!(
-        "write QUANTITY>VALUE or QUANTITY<VALUE, joined by `and` and `or`, such as 'ready_p99>20ms or limited>5%'; \
+    Fault::new(FaultKind::Usage, format!("the trigger {text:?} is not valid")).because(why).help(format!(
+        "write QUANTITY>VALUE or QUANTITY<VALUE, joined by `and` and `or`, such as 'ready_p99>20ms or \
+            limited>5%'; \
          quantities: {}",
         names.join(", ")
     ))
@@ -50,7 +51,7 @@ fn comparison(text: &str) -> Result<Comparison, String> {
     let at = text.find(['>', '<']).ok_or_else(|| format!("{text:?} has neither > nor <"))?;
     let (name, value) = (text[..at].trim(), text[at + 1..].trim());
     let quantity = Quantity::named(name);
-    let quantity = *quantity.ok_or_else(|| format!("there is no quantity {name:?}"))?;
+    let quantity = *quantity.ok_or_else(|| format!("{name:?} is not the name of a quantity"))?;
     let end = value.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(value.len());
     let (number, unit) = (&value[..end], value[end..].trim());
     let number: f64 = number.parse().map_err(|_| format!("{value:?} does not begin with a number"))?;
@@ -94,7 +95,8 @@ impl fmt::Display for Trigger {
 }
 
 impl Trigger {
-    /// Does `vm` fulfil it? If so, what was found of it, in words. What was not measured fulfils nothing.
+    /// The values with which `vm` fulfils the condition, as text; `None` if it does not. A quantity that was not
+    /// measured does not fulfil a condition.
     pub fn holds(&self, vm: &VmModel) -> Option<String> {
         self.any.iter().find_map(|all| {
             let found: Option<Vec<String>> = all
@@ -109,7 +111,7 @@ impl Trigger {
         })
     }
 
-    /// Refuses a condition of which no alternative can be measured by this collector.
+    /// Refuses a condition if this collector cannot measure any of its alternatives.
     ///
     /// # Errors
     /// `Unsupported`, with the collector's reason.
@@ -215,7 +217,7 @@ impl Watch {
                 });
             }
         }
-        // VMs come and go over months: what is silent no longer is forgotten.
+        // VMs start and stop over months, so expired entries are removed.
         self.fired_ns.retain(|_, then| now.saturating_sub(*then) < self.quiet_ns);
         marks
     }

@@ -1,9 +1,9 @@
-//! Did it help? Two stretches of samples compared, with the smallest difference that would have been seen.
+//! Did the change help? Compares two recordings and reports the smallest difference that the comparison would find.
 //!
-//! Per VM and quantity the series of shares per interval are compared by batch means (see [`crate::stats`]); the
-//! level is divided among all comparisons of the verdict (Bonferroni), so that "better" or "worse" anywhere in it
-//! is wrong in [`Options::alpha`] of the cases at most. A difference that is real but smaller than
-//! [`Options::least`] is called none: nobody would act on it.
+//! For each VM and quantity, batch means of the shares per interval are compared (see [`crate::stats`]). The level
+//! is divided among all comparisons of the verdict (Bonferroni). So the probability that any "better" or "worse" is
+//! wrong is at most [`Options::alpha`]. A difference smaller than [`Options::least`] counts as no difference,
+//! because it does not matter in practice.
 
 use crate::Interval;
 use crate::forecast::Forecast;
@@ -12,14 +12,14 @@ use crate::nouns::{Batch, VmId};
 use crate::stats::{Comparison, compare};
 use serde::{Deserialize, Serialize};
 
-/// How sure a verdict is.
+/// Error probabilities of a verdict, and the least difference that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Probability of any false "better" or "worse" in the whole verdict.
     pub alpha: f64,
-    /// Probability of finding a difference as large as the smallest one it claims to see.
+    /// Probability of finding a difference of the size [`Finding::smallest_visible`].
     pub power: f64,
-    /// Least difference worth naming, as a share of a pCPU.
+    /// Least difference that counts, as a share of a pCPU.
     pub least: f64,
 }
 
@@ -29,19 +29,19 @@ impl Default for Options {
     }
 }
 
-/// What is compared.
+/// The compared quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Ready share (with limited where either recording cannot split them: [`Finding::with_limited`]), summed over vCPUs: less is
-    /// better.
+    /// Ready share, summed over vCPUs; less is better. Includes limited time if one recording cannot separate the two
+    /// ([`Finding::with_limited`]).
     Ready,
-    /// Run share, summed over vCPUs: more is better, it is the VM's work.
+    /// Run share, summed over vCPUs: the VM's work, so more is better.
     Run,
 }
 
 impl Quantity {
-    /// All of them.
+    /// All quantities.
     pub const ALL: [Quantity; 2] = [Quantity::Ready, Quantity::Run];
 
     fn more_is_better(self) -> bool {
@@ -49,44 +49,44 @@ impl Quantity {
     }
 }
 
-/// The answer for one VM and quantity.
+/// Result for one VM and quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It improved.
+    /// The quantity improved.
     Better,
-    /// It worsened.
+    /// The quantity got worse.
     Worse,
-    /// Neither is shown.
+    /// The comparison shows neither.
     NoDifference,
 }
 
-/// One comparison.
+/// Comparison of one quantity of one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which VM.
+    /// VM that was compared.
     pub vm: VmId,
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// What was compared.
+    /// Compared quantity.
     pub quantity: Quantity,
-    /// Ready with the time that a quota held it, on both sides, as one of the recordings does not tell them apart.
+    /// True if ready includes limited time on both sides, because one recording cannot separate the two.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_limited: bool,
-    /// Means, standard error, block length.
+    /// Means, standard error and block length.
     pub comparison: Comparison,
-    /// The answer.
+    /// Result of the comparison.
     pub outcome: Outcome,
     /// Half the confidence interval of the difference, at the verdict's level.
     pub half_width: f64,
-    /// The smallest difference that would have been found.
+    /// Smallest difference that the comparison would find with probability [`Options::power`].
     pub smallest_visible: f64,
-    /// What the plan had forecast for `after`, where there was a plan that forecast this very quantity.
+    /// The plan's forecast for `after`; `None` without a plan that forecast this quantity.
     pub forecast: Option<Interval>,
 }
 
 impl Finding {
-    /// What was compared, as collectors name it: `ready`, `wait` (ready and limited together), `run`.
+    /// Name of the compared quantity as collectors use it: `ready`, `wait` (ready and limited together), `run`.
     pub fn compared(&self) -> &'static str {
         match (self.quantity, self.with_limited) {
             (Quantity::Ready, false) => "ready",
@@ -99,36 +99,36 @@ impl Finding {
 /// A quantity that could not be compared, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotCompared {
-    /// The VM's name.
+    /// Name of the VM.
     pub name: String,
-    /// Why not.
+    /// Reason.
     pub why: String,
 }
 
-/// How well what was forecast came true.
+/// How well the forecast matched the measured values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// Quantities with a forecast.
+    /// Number of quantities with a forecast.
     pub of: usize,
-    /// Those that came to lie in its interval.
+    /// Number of these whose measured value lies in the forecast's interval.
     pub within: usize,
-    /// How far the ready shares were off the most likely value, on average, as a part of a pCPU.
+    /// Mean distance of the ready shares from the most likely value, as a share of a pCPU.
     pub ready_off: Option<f64>,
 }
 
 /// The verdict over all VMs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// How sure it is.
+    /// Options that the verdict was made with.
     pub options: Options,
     /// Every comparison, largest change of ready first.
     pub findings: Vec<Finding>,
-    /// What could not be compared.
+    /// Quantities that could not be compared, with reasons.
     pub not_compared: Vec<NotCompared>,
 }
 
 impl Verdict {
-    /// How well the plan's forecast came true; `None` without one.
+    /// How well the plan's forecast matched; `None` without a forecast.
     pub fn score(&self) -> Option<Score> {
         let told = || self.findings.iter().filter_map(|f| Some((f, f.forecast?)));
         let within = told().filter(|(f, i)| (i.low..=i.high).contains(&f.comparison.after)).count();
@@ -140,9 +140,9 @@ impl Verdict {
         (of > 0).then(|| Score { of, within, ready_off: crate::stats::mean(&off) })
     }
 
-    /// In one word: better when something improved and nothing worsened; worse when something worsened and nothing
-    /// improved; no difference when neither is shown; `None` when some improved and some worsened, and where nothing was
-    /// compared ([`Verdict::unfounded`]): no difference is what a comparison says.
+    /// Overall result. `Better`: something improved and nothing got worse. `Worse`: the reverse. `NoDifference`:
+    /// neither. `None`: some quantities improved and some got worse, or nothing was compared
+    /// ([`Verdict::unfounded`]).
     pub fn overall(&self) -> Option<Outcome> {
         if self.findings.is_empty() {
             return None;
@@ -156,7 +156,7 @@ impl Verdict {
         }
     }
 
-    /// Why there is no verdict at all; `None` where anything was compared.
+    /// Why there is no verdict; `None` if at least one quantity was compared.
     pub fn unfounded(&self) -> Option<String> {
         if !self.findings.is_empty() {
             return None;
@@ -166,18 +166,18 @@ impl Verdict {
         let more = all.len().saturating_sub(REASONS_TOLD);
         let told = all.into_iter().take(REASONS_TOLD).collect::<Vec<String>>().join("; ");
         Some(match (told.is_empty(), more) {
-            (true, _) => "no VM is in either recording".to_owned(),
+            (true, _) => "the recordings contain no VM".to_owned(),
             (false, 0) => told,
             (false, more) => format!("{told}; and {more} more"),
         })
     }
 }
 
-/// Where nothing was compared, so many reasons are told in one line.
+/// Most reasons printed in one line if nothing was compared.
 const REASONS_TOLD: usize = 4;
 
-/// What a VM waited, in either recording: ready where both tell it of every interval, else ready and limited together on both
-/// sides (`true`). Ready of one held against both of the other would show a quota as a change.
+/// Waits of a VM in both recordings: ready, if both recordings measured it in every interval. Otherwise ready and
+/// limited together on both sides (`true`), because comparing unlike quantities would show a quota as a change.
 fn waited(before: &[Batch], after: &[Batch], vm: &VmId) -> (Vec<f64>, Vec<f64>, bool) {
     let of = |batches: &[Batch], term: fn(&Shares) -> Option<f64>| series(batches, vm, term);
     let (ready_a, ready_b) = (of(before, |s| s.ready), of(after, |s| s.ready));
@@ -198,7 +198,7 @@ struct Compared<'a> {
     comparison: Comparison,
 }
 
-/// Compares two recordings. The models name the VMs; `forecast` is the plan's, where there was one.
+/// Compares two recordings. The models name the VMs; `forecast` is that of the plan, if any.
 pub fn verify(
     before: (&HostModel, &[Batch]),
     after: (&HostModel, &[Batch]),
@@ -224,7 +224,7 @@ fn compare_all<'a>(
     for vm in &before.0.vms {
         let mut not = |why: String| not_compared.push(NotCompared { name: vm.name.clone(), why });
         if after.0.vm(&vm.id).is_none() {
-            not("it is not in the second recording".into());
+            not("the VM is not in the second recording".into());
             continue;
         }
         for quantity in Quantity::ALL {
@@ -238,7 +238,8 @@ fn compare_all<'a>(
             match compare(&a, &b) {
                 Some(comparison) => compared.push(Compared { vm, quantity, with_limited, comparison }),
                 None => not(format!(
-                    "{quantity:?}: {} and {} samples are too few; observe for longer",
+                    "{}: {} and {} samples are too few; record for longer",
+                    if quantity == Quantity::Ready { "ready" } else { "run" },
                     a.len(),
                     b.len()
                 )),
@@ -247,12 +248,12 @@ fn compare_all<'a>(
     }
     for vm in after.0.vms.iter().filter(|v| before.0.vm(&v.id).is_none()) {
         not_compared
-            .push(NotCompared { name: vm.name.clone(), why: "it is not in the first recording".into() });
+            .push(NotCompared { name: vm.name.clone(), why: "the VM is not in the first recording".into() });
     }
     (compared, not_compared)
 }
 
-/// Judges a comparison at the level of significance `alpha`.
+/// Decides the outcome of a comparison at significance level `alpha`.
 fn finding(compared: Compared<'_>, alpha: f64, forecast: Option<&Forecast>, options: Options) -> Finding {
     let Compared { vm, quantity, with_limited, comparison } = compared;
     let half_width = comparison.half_width(alpha);
@@ -265,7 +266,7 @@ fn finding(compared: Compared<'_>, alpha: f64, forecast: Option<&Forecast>, opti
     };
     let told = forecast.and_then(|f| f.vms.iter().find(|v| v.vm == vm.id));
     let expected = told.and_then(|f| match quantity {
-        // What was foretold with limited is no forecast of ready alone, nor the other way round.
+        // A forecast that includes limited time is not a forecast of ready alone, and the reverse.
         Quantity::Ready => (f.with_limited == with_limited).then_some(f.ready_after),
         Quantity::Run => Some(f.run_after),
     });
@@ -287,8 +288,8 @@ mod tests {
     use super::*;
     use crate::nouns::{Role, ThreadCounters, ThreadSample, Tid};
 
-    /// Recordings of one VM of one vCPU that runs 48 %, is ready 2 % and is held by a quota 50 % of the time; with or without ready
-    /// told apart.
+    /// Recordings of one VM of one vCPU that runs 48 %, is ready 2 % and is held by a quota 50 % of the time; with
+    /// or without separate ready and limited time.
     fn recording(vm: &str, intervals: u64, split: bool) -> (HostModel, Vec<Batch>) {
         let batch = |i: u64| {
             // Not all intervals alike, or a difference of any size would be shown.

@@ -1,16 +1,18 @@
 //! Do modules of a crate depend on each other in circles?
 //!
-//! At each level of a crate's tree, sibling modules must form a graph without circles. A folder counts as one module with all that lies in
-//! it. A module may use what its parent declares, and the parent may use its children: that is a registry and its entries.
+//! At each level of a crate's tree, sibling modules must form a graph without circles. A folder counts as one
+//! module with all that lies in it. A module may use what its parent declares, and the parent may use its children:
+//! that is a registry and its entries.
 //!
-//! Paths are read from the source as text: `use` trees, and `crate::`, `super::` and `self::` paths in code. Comments, and what follows
-//! `#[cfg(test)]`, do not count. Left out: names that a glob brings, which the house does not use outside of tests.
+//! Paths are read from the source as text: `use` trees, and `crate::`, `super::` and `self::` paths in code.
+//! Comments, and what follows `#[cfg(test)]`, do not count. Left out: names that a glob brings, which the house
+//! does not use outside of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 type Module = Vec<String>;
-/// Who uses whom among siblings, with one place as evidence; by the parent that they share.
+/// Which sibling modules use each other, with one place as evidence, by their common parent.
 type Levels = BTreeMap<Module, BTreeMap<(String, String), String>>;
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

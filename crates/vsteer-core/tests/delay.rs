@@ -10,7 +10,7 @@ use vsteer_core::model::{Blame, Quantiles, VmModel, Worlds};
 use vsteer_core::nouns::{Culprit, Role, Shares, Tid, VmId};
 use vsteer_core::thresholds::Thresholds;
 
-/// A VM of so many vCPUs with these shares, and an emulator thread that is always busy.
+/// A VM with this many vCPUs and these shares, and an emulator thread that is always busy.
 fn vm(vcpus: u32, run: f64, ready: f64) -> VmModel {
     let vcpu = |i| thread_model(Role::Vcpu(i), Tid(i), run, ready, 100.0);
     let mut all: Vec<_> = (0..vcpus).map(vcpu).collect();

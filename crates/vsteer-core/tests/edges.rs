@@ -106,7 +106,8 @@ fn the_main_tool_and_the_workspace_choose_the_same_features() {
     assert!(apart.is_empty(), "the workspace asks for other features of {apart:#?}");
 }
 
-/// What observes or changes hosts, and what that needs of Linux. rustix is not here: clap asks it for the terminal's width.
+/// What observes or changes hosts, and what that needs of Linux. rustix is not here: clap asks it for the
+/// terminal's width.
 const OF_HOSTS: [&str; 6] = ["vsteer-host", "vsteer-act", "vsteer-bpf", "libbpf-sys", "perf-event", "rustls"];
 
 #[test]

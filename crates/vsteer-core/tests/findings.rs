@@ -1,7 +1,7 @@
 //! Tests of each rule of the diagnosis at its limits.
 //!
-//! For each rule: one host on which the rule reports a finding, with the exact figures, and for each of its conditions one host on
-//! which the rule just does not report one.
+//! For each rule: one host on which the rule reports a finding, with the exact figures, and for each of its
+//! conditions one host on which the rule just does not report one.
 
 mod common;
 
@@ -159,10 +159,10 @@ fn an_interruption_takes_one_that_computes_and_one_that_wakes_often_and_runs_bri
     assert_eq!(
         words(&found.evidence),
         [
-            "preemptions: 250.00 /s against 20.00",
-            "its ready share that is theirs: 40.00 % against 5.00",
-            "wake-ups of \"wakes\": 250.00 /s",
-            "\"wakes\" runs at a time for: 1.60 ms against 10.00",
+            "preemptions of this VM: 250.00 /s against 20.00",
+            "ready share of this VM that these VMs cause: 40.00 % against 5.00",
+            "wake-ups of VM \"wakes\": 250.00 /s",
+            "mean run time per wake-up of VM \"wakes\": 1.60 ms against 10.00",
         ]
     );
     assert!(found.next.contains("-p Pool-0") && near(found.loss_pcpus, 0.4), "{found:?}");
@@ -177,7 +177,7 @@ fn an_interruption_takes_one_that_computes_and_one_that_wakes_often_and_runs_bri
             (h.model.vms[0].vcpus.run, h.model.vms[0].vcpus.ready) = (Some(0.9), Some(0.04));
         }),
         (false, "another waits for it", |h| h.model.blame = Some(vec![blame("wakes", vm("wakes"), 0.4)])),
-        (false, "nobody knows for whom", |h| h.model.blame = None),
+        (false, "without a blame matrix", |h| h.model.blame = None),
         (false, "for itself, who wakes as often", |h| {
             h.model.vms[0].threads[0].wakeups_per_s = Some(250.0);
             h.model.vms[0].threads[0].switches_per_s = Some(250.0);
@@ -228,9 +228,9 @@ fn a_dead_weight_is_told_from_3_points_on_with_what_the_weights_would_give() {
     assert_eq!(
         words(&found.evidence),
         [
-            "its weight, times the default: 3.00 x",
-            "its run share, against what its weight would give: 50.00 % against 60.00",
-            "its ready share: 20.00 %",
+            "weight of this VM, multiple of the default: 3.00 x",
+            "run share of this VM, compared with the share by weight: 50.00 % against 60.00",
+            "ready share of this VM, summed over vCPUs: 20.00 %",
         ]
     );
     assert_eq!(h(0.04, 0.0).len(), 1, "3 points of 4 are its due");
@@ -253,9 +253,9 @@ fn domain_0_waits_at_the_public_level_or_wakes_late() {
     assert_eq!(
         words(&found.evidence),
         [
-            "its ready share per vCPU: 5.00 % against 5.00",
+            "ready share per vCPU of Domain-0: 5.00 % against 5.00",
             "wake-up to running, 99th percentile: 1.00 ms against 5.00",
-            "its weight, times the default: 2.00 x",
+            "weight of Domain-0, multiple of the default: 2.00 x",
         ]
     );
     assert!(near(found.loss_pcpus, 0.05));
@@ -284,7 +284,11 @@ fn threads_that_serve_devices_wait_at_the_public_level_or_wake_late() {
     assert_eq!(found.title, "the emulator thread of VM \"a\" waits for a pCPU");
     assert_eq!(
         words(&found.evidence),
-        ["its ready share: 5.00 % against 5.00", "wake-up to running, 99th percentile: 1.00 ms against 5.00"]
+        [
+            "ready share of this thread: 5.00 % against 5.00",
+            "wake-up to running, 99th percentile: 1.00 ms \
+            against 5.00"
+        ]
     );
     assert!(near(found.loss_pcpus, 0.05));
     for (role, ready, p99_ms, count, expected) in [
@@ -324,11 +328,12 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
         let [found] = &of(0.5, 0.2)[..] else { panic!("{rule}") };
         assert_eq!(found.title, title);
         assert!(near(found.loss_pcpus, 0.2));
+        let by = if rule == "noisy_neighbour" { "the other VM" } else { "that thread" };
         assert_eq!(
             words(&found.evidence),
             [
-                "ready because of it, summed over threads: 20.00 %",
-                "part of all its ready time: 40.00 % against 25.00"
+                &format!("ready share caused by {by}, summed over threads: 20.00 %"),
+                "part of this VM's ready time: 40.00 % against 25.00"
             ]
         );
         assert_eq!(of(0.5, 0.125).len(), 0, "{rule}: a quarter");
@@ -337,7 +342,7 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
     let mut h = Host::new(2, 1, 1.0);
     h.vm("a", 1, 0.5, 0.5, 0.0);
     h.model.blame = Some(vec![blame("a", vm("a"), 0.5)]);
-    assert!(!h.finds("noisy_neighbour"), "a VM is no neighbour of its own");
+    assert!(!h.finds("noisy_neighbour"), "a VM is not its own neighbour");
 }
 
 #[test]
@@ -354,9 +359,9 @@ fn a_quota_speaks_by_limited_time_or_where_that_is_not_told_by_throttling() {
     assert_eq!(
         words(&found.evidence),
         [
-            "quota ran out: 3.00 times/s",
-            "limited share, all threads: 7.00 %",
-            "limit: 0.50 pCPUs",
+            "quota used up: 3.00 times/s",
+            "limited share, summed over all threads: 7.00 %",
+            "quota: 0.50 pCPUs",
             "run share, summed over vCPUs: 50.00 %"
         ]
     );
@@ -387,8 +392,8 @@ fn memory_is_remote_by_what_each_vcpu_reaches() {
     h.model.vms[0].memory_by_node = Some(vec![(0, 300), (1, 100)]);
     let [found] = &h.found("memory_remote")[..] else { panic!() };
     // (0.2 x 3/4 + 0.4 x 1/4) / 0.6
-    assert_eq!(found.title, "VM \"a\" reaches 58 % of its memory across nodes");
-    assert_eq!(words(&found.evidence), ["local share of its memory: 41.67 % against 80.00"]);
+    assert_eq!(found.title, "VM \"a\" has 58 % of its memory on remote NUMA nodes");
+    assert_eq!(words(&found.evidence), ["local share of this VM's memory: 41.67 % against 80.00"]);
     assert!(near(found.loss_pcpus, 0.1 * 0.6 * (1.0 - 5.0 / 12.0)), "{}", found.loss_pcpus);
     h.model.vms[0].memory_by_node = Some(vec![(0, 0), (1, 0)]);
     assert!(!h.finds("memory_remote"), "no memory, no part of it");
@@ -418,13 +423,13 @@ fn a_domain_that_fits_a_node_and_runs_misses_a_home() {
         h
     };
     let [found] = &host().found("no_home_node")[..] else { panic!() };
-    assert_eq!(found.title, "VM \"a\" may run on 3 nodes and prefers none");
+    assert_eq!(found.title, "VM \"a\" may run on 3 NUMA nodes and prefers none");
     assert_eq!(
         words(&found.evidence),
         [
-            "nodes that it may run on: 3.00 nodes against 1.00",
-            "the farthest node, by distance: 2.10 x",
-            "its run share, summed over vCPUs: 60.00 %"
+            "nodes that this domain may run on: 3.00 nodes against 1.00",
+            "distance of the farthest node, multiple of local access: 2.10 x",
+            "run share of this domain, summed over vCPUs: 60.00 %"
         ]
     );
     // The rule assumes that two thirds of the memory lie on the other two nodes.
@@ -470,9 +475,9 @@ fn polling_as_root_is_a_way_out_only_where_polling_was_done_without() {
     let found = h.found("not_measured").remove(0);
     assert_eq!(found.title, "not measured: blame, lag_ns");
     assert_eq!(found.explanation, "blame: it takes eBPF\nlag_ns: polling");
-    assert!(found.next.starts_with("nothing can be switched on"), "{}", found.next);
+    assert!(found.next.starts_with("no vsteer option adds these"), "{}", found.next);
     h.model.collector = "schedstat".into();
-    assert!(h.found("not_measured")[0].next.starts_with("run as root for the eBPF collector"));
+    assert!(h.found("not_measured")[0].next.starts_with("run vsteer as root with --collector ebpf"));
 }
 
 #[test]
@@ -484,7 +489,7 @@ fn more_vcpus_than_pcpus_are_told_where_vms_wait() {
         h.found("overcommitted")
     };
     let [found] = &of(3, 0.2, |_| ())[..] else { panic!() };
-    assert_eq!(found.title, "3 vCPUs share 2 pCPUs");
+    assert_eq!(found.title, "3 vCPUs share 2 pCPUs, and VMs wait");
     assert_eq!(
         words(&found.evidence),
         ["vCPUs per pCPU: 1.50 x against 1.00", "ready share of the waiting VMs, summed over vCPUs: 60.00 %"]
@@ -507,9 +512,9 @@ fn full_pcpus_are_told_with_all_that_is_asked_of_them() {
         h.found("pcpus_overloaded")
     };
     let [found] = &host(2, 0.9)[..] else { panic!() };
-    assert_eq!(found.title, "pCPUs 0-1 are full: VM \"w0\", \"w1\" wait there");
+    assert_eq!(found.title, "pCPUs 0-1 are overloaded: VM \"w0\", \"w1\" wait there");
     assert!(
-        found.explanation.starts_with("2 pCPUs are asked for 1.8 pCPUs of work"),
+        found.explanation.contains("share these 2 pCPUs ask for 1.8 pCPUs of work"),
         "{}",
         found.explanation
     );
@@ -517,7 +522,7 @@ fn full_pcpus_are_told_with_all_that_is_asked_of_them() {
         words(&found.evidence),
         [
             "busy share of these pCPUs: 90.00 % against 90.00",
-            "work asked for: 1.80 pCPUs against 2.00",
+            "demand of the VMs: 1.80 pCPUs against 2.00",
             "ready share of the waiting VMs, summed over vCPUs: 20.00 %"
         ]
     );
@@ -536,13 +541,13 @@ fn a_pin_is_named_where_all_here_are_full_and_half_a_pcpu_idles_elsewhere() {
         h
     };
     let [found] = &of([1.0, 0.9, 0.75, 0.75]).found("pinned_busy")[..] else { panic!() };
-    assert_eq!(found.title, "VM \"a\" is pinned to pCPUs 0-1, which are full, while 2-3 idle");
+    assert_eq!(found.title, "VM \"a\" is pinned to busy pCPUs 0-1 while pCPUs 2-3 are partly idle");
     assert_eq!(
         words(&found.evidence),
         [
-            "ready share, summed over vCPUs: 60.00 %",
-            "busy share of its least busy pCPU: 90.00 % against 90.00",
-            "idle on pCPUs it may not use: 0.50 pCPUs"
+            "ready share of this VM, summed over vCPUs: 60.00 %",
+            "busy share of the VM's least busy pCPU: 90.00 % against 90.00",
+            "idle time on pCPUs that the VM may not use: 0.50 pCPUs"
         ]
     );
     assert!(near(found.loss_pcpus, 0.6));
@@ -564,7 +569,7 @@ fn stolen_time_and_interrupts_are_told_above_their_limits() {
         h.found("runs_slowly")
     };
     let [found] = &stolen([Some(0.06), Some(0.0)])[..] else { panic!() };
-    assert_eq!(words(&found.evidence), ["stolen share of the pCPUs, mean: 3.00 % against 2.00"]);
+    assert_eq!(words(&found.evidence), ["stolen share of the pCPUs (steal), mean: 3.00 % against 2.00"]);
     assert!(near(found.loss_pcpus, 0.06));
     assert!(stolen([Some(0.04), Some(0.0)]).is_empty());
     assert_eq!(stolen([Some(0.04), None]).len(), 1, "the mean is over those that tell it");
@@ -575,8 +580,8 @@ fn stolen_time_and_interrupts_are_told_above_their_limits() {
         h.found("runs_slowly")
     };
     let [found] = &overlap(0.5, 0.06)[..] else { panic!() };
-    assert_eq!(found.title, "interrupts take 12 % of the time that VM \"a\" runs");
-    assert_eq!(words(&found.evidence), ["overlap, part of run: 12.00 % against 10.00"]);
+    assert_eq!(found.title, "interrupts take 12 % of the run time of VM \"a\"");
+    assert_eq!(words(&found.evidence), ["overlap, part of the run time: 12.00 % against 10.00"]);
     assert!(near(found.loss_pcpus, 0.06));
     assert!(overlap(0.5, 0.05).is_empty(), "a tenth");
     assert!(overlap(0.05, 0.05).is_empty(), "it hardly runs");
@@ -591,17 +596,17 @@ fn timers_are_told_above_2_in_100_and_from_one_a_second_on() {
         h.found("timers_refused").pop()
     };
     let found = of(1.0, 0.05, 0.03).unwrap();
-    assert_eq!(found.title, "VM \"a\" is not put first for 3 % of its timers");
+    assert_eq!(found.title, "VM \"a\" is refused priority for 3 % of its timers");
     assert_eq!(
         words(&found.evidence),
         [
-            "its timers: 1.00 /s",
-            "refused: 3.00 % against 2.00",
-            "served 1.0 ms later or more: 5.00 % against 2.00"
+            "timers of this VM: 1.00 /s",
+            "timers refused: 3.00 % against 2.00",
+            "timers served at least 1.0 ms late: 5.00 % against 2.00"
         ]
     );
     assert!(near(found.loss_pcpus, 0.2));
-    assert_eq!(of(1.0, 0.05, 0.02).unwrap().title, "VM \"a\" is served late for 5 % of its timers");
+    assert_eq!(of(1.0, 0.05, 0.02).unwrap().title, "VM \"a\" runs late for 5 % of its timers");
     assert!(of(1.0, 0.02, 0.02).is_none() && of(0.9, 0.5, 0.5).is_none());
 }
 
@@ -614,18 +619,18 @@ fn a_vm_has_too_many_vcpus_if_fewer_would_be_in_use_for_less_than_70_in_100() {
         h.found("too_many_vcpus").pop()
     };
     let found = of(2, 0.7, 0.05).unwrap();
-    assert_eq!(found.title, "VM \"a\" has 2 vCPUs and uses 0.7: 1 would do");
+    assert_eq!(found.title, "VM \"a\" has 2 vCPUs and needs 1: it asks for 0.7 pCPUs on average");
     assert_eq!(
         words(&found.evidence),
         [
             "vCPUs: 2.00 vCPUs against 1.00",
-            "asked for, run and wait: 0.70 pCPUs",
+            "demand: run and wait together: 0.70 pCPUs",
             "lag share, summed over vCPUs: 5.00 % against 5.00"
         ]
     );
     assert!(near(found.loss_pcpus, 0.05));
-    assert!(of(4, 1.5, 0.1).unwrap().title.ends_with("3 would do"));
-    assert!(of(2, 0.0, 0.1).unwrap().title.ends_with("1 would do"));
+    assert!(of(4, 1.5, 0.1).unwrap().title.contains("needs 3:"));
+    assert!(of(2, 0.0, 0.1).unwrap().title.contains("needs 1:"));
     assert!(of(2, 0.71, 0.1).is_none(), "it needs both");
     assert!(of(2, 0.7, 0.049).is_none(), "nobody is held up");
     assert!(of(1, 0.1, 0.1).is_none(), "it has one");
@@ -640,15 +645,15 @@ fn a_weight_starves_by_one_of_twice_as_much_that_runs_more_on_the_same_pcpus() {
         h
     };
     let [found] = &host().found("weight_starved")[..] else { panic!() };
-    assert_eq!(found.title, "VM \"weak\" waits because its weight is low beside VM \"strong\"");
+    assert_eq!(found.title, "VM \"weak\" waits because VM \"strong\" has a larger CPU weight");
     assert_eq!(
         words(&found.evidence),
         [
-            "its weight, times the default: 0.50 x",
-            "the other's weight: 1.00 x",
-            "its run share, summed over vCPUs: 40.00 %",
-            "the other's run share: 50.00 %",
-            "its ready share: 30.00 %"
+            "weight of this VM, multiple of the default: 0.50 x",
+            "weight of the other VM, multiple of the default: 1.00 x",
+            "run share of this VM, summed over vCPUs: 40.00 %",
+            "run share of the other VM, summed over vCPUs: 50.00 %",
+            "ready share of this VM, summed over vCPUs: 30.00 %"
         ]
     );
     assert!(near(found.loss_pcpus, 0.3));
@@ -678,7 +683,7 @@ fn crowded_esxi(homes: Option<u32>) -> Host {
 fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures() {
     let h = crowded_esxi(Some(0));
     let [found] = &h.found("node_overloaded")[..] else { panic!("{:?}", h.rules()) };
-    assert_eq!(found.title, "node 0 carries 8 vCPUs on 4 cores, and 2 of its VMs wait: \"a\", \"b\"");
+    assert_eq!(found.title, "NUMA node 0 carries 8 vCPUs on 4 cores, and 2 of its VMs wait: \"a\", \"b\"");
     assert!(found.explanation.contains("KB 2097369"), "{}", found.explanation);
     assert!(
         found.explanation.contains("\"a\": migrate to node 1 and set its node affinity"),
@@ -689,7 +694,7 @@ fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures(
     let is_there = |line: &str| assert!(told.iter().any(|t| t == line), "{line}: {told:?}");
     is_there("VM \"a\": ready per vCPU (public level, warning): 20.00 % against 5.00");
     is_there("vCPUs on the node: 8.00 vCPUs against 4.00");
-    is_there("idle elsewhere, best node: 4.00 cores against 2.41");
+    is_there("idle cores of the least busy other node: 4.00 cores against 2.41");
     assert!(near(found.loss_pcpus, 1.6), "{}", found.loss_pcpus);
     // KVM does not pull VMs together. ESXi does not either where no node idles.
     let mut kvm = crowded_esxi(Some(0));
@@ -702,7 +707,7 @@ fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures(
     kvm.vm("content", 1, 0.1, 0.0, 0.0).vm("elsewhere", 1, 0.5, 0.3, 0.0);
     kvm.pin("content", "0-3").pin("elsewhere", "4-7");
     let title = &kvm.found("node_overloaded")[0].title;
-    assert_eq!(title, "node 0 carries 9 vCPUs on 4 cores, and 2 of its VMs wait: \"a\", \"b\"");
+    assert_eq!(title, "NUMA node 0 carries 9 vCPUs on 4 cores, and 2 of its VMs wait: \"a\", \"b\"");
     let mut full = crowded_esxi(Some(0));
     full.model.pcpus.iter_mut().for_each(|p| p.busy = 0.8);
     assert!(!full.found("node_overloaded")[0].explanation.contains("KB 2097369"));
@@ -713,7 +718,7 @@ fn vms_of_vspheres_that_wait_and_have_no_known_home_are_told_together() {
     let mut h = crowded_esxi(None);
     h.model.vms[1].vcpus.ready = Some(0.9);
     let [found] = &h.found("node_overloaded")[..] else { panic!("{:?}", h.rules()) };
-    assert_eq!(found.title, "2 VM(s) wait, and on which NUMA node ESXi keeps them is not told");
+    assert_eq!(found.title, "2 VM(s) wait, and vsteer does not know their home NUMA nodes");
     assert_eq!((found.vm.clone(), found.loss_pcpus), (Some(VmId("b".into())), 0.0));
     for vm in &mut h.config.vms {
         (vm.manager, vm.vsphere) = (Manager::Bare, None);
@@ -721,7 +726,7 @@ fn vms_of_vspheres_that_wait_and_have_no_known_home_are_told_together() {
     assert!(!h.finds("node_overloaded"), "elsewhere VMs float");
     let mut one = crowded_esxi(None);
     one.config.topology = topology::machine(1, 1, 8, 1).unwrap();
-    assert!(!one.finds("node_overloaded"), "there is one node");
+    assert!(!one.finds("node_overloaded"), "the machine has one NUMA node");
 }
 
 #[test]
@@ -734,7 +739,7 @@ fn moves_that_only_relieve_are_told_as_such() {
     vm.vsphere = Some(VsphereVm { home_nodes: Some(CpuSet::single(0)), ..VsphereVm::default() });
     h.model.pcpus.iter_mut().take(4).for_each(|p| p.busy = 1.0);
     let found = h.found("node_overloaded");
-    assert!(found.iter().any(|f| f.next.contains("relieves it, and does not mend it")), "{found:?}");
+    assert!(found.iter().any(|f| f.next.contains("reduce the overload but do not remove it")), "{found:?}");
 }
 
 #[test]

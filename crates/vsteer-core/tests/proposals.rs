@@ -1,5 +1,5 @@
-//! Tests of each action of a plan at its limits: the steps that it proposes, and the reason where it proposes none. The last part
-//! tests how a plan chooses among the actions.
+//! Tests of each action of a plan at its limits: the steps that it proposes, and the reason where it proposes none.
+//! The last part tests how a plan chooses among the actions.
 
 mod common;
 
@@ -24,8 +24,8 @@ fn refused(h: &Host, action: &str) -> String {
 mod quota {
     use super::*;
 
-    /// A VM of two vCPUs with a limit of a quarter of a pCPU: for the whole VM, or with `each` for each vCPU. `idle`: the idle share of
-    /// the host's pCPU.
+    /// A VM of two vCPUs with a limit of a quarter of a pCPU: for the whole VM, or with `each` for each vCPU.
+    /// `idle`: the idle share of the host's pCPU.
     fn held(run: f64, limited: f64, each: bool, idle: f64) -> Host {
         let mut h = Host::new(1, 1, 1.0 - idle);
         h.vm("a", 2, 0.0, 0.0, 0.0);
@@ -47,7 +47,7 @@ mod quota {
         assert_eq!(h.told("quota").unwrap(), [step]);
         assert_eq!(
             h.proposed("quota").unwrap()[0].reason,
-            "held for 15 % of the time, summed over its vCPUs"
+            "its quota throttles it for 15 % of the time, summed over its vCPUs"
         );
         let h = held(0.5, 0.3, true, 1.0);
         let step = "a: limit of each vCPU: 0.25 CPUs (25000/100000 µs) -> 0.50 CPUs (50000/100000 µs)";
@@ -66,7 +66,8 @@ mod quota {
     #[test]
     fn a_limit_rises_only_as_far_as_the_host_idles() {
         assert!(held(0.25, 0.15, false, 0.25).told("quota").is_ok(), "just as much");
-        let none = "the host has no room: \"a\" wants 0.2 pCPUs more, 0.1 idle";
+        let none = "the host has no room for a larger quota: VM \"a\" needs 0.2 more pCPUs, but only 0.1 \
+            are idle";
         assert_eq!(refused(&held(0.25, 0.15, false, 0.125), "quota"), none);
         // Each of the two vCPUs gets a quarter of a pCPU more.
         assert!(held(0.5, 0.3, true, 0.5).told("quota").is_ok());
@@ -85,7 +86,7 @@ mod quota {
     #[test]
     fn a_vm_is_held_from_2_in_100_of_its_vcpus_time_on() {
         assert!(held(0.36, 0.04, false, 1.0).told("quota").is_ok());
-        let none = "no VM is held by a quota";
+        let none = "no quota throttles a VM";
         assert_eq!(refused(&held(0.36, 0.039, false, 1.0), "quota"), none);
         assert_eq!(refused(&held(0.1, 0.05, false, 1.0), "quota"), none, "it asks for less than the limit");
         let mut h = held(0.36, 0.04, false, 1.0);
@@ -97,7 +98,8 @@ mod quota {
 mod pin {
     use super::*;
 
-    /// VMs of two vCPUs on two pCPUs. `run`: the run share of each vCPU. `others`: what host processes use of each pCPU.
+    /// VMs of two vCPUs on two pCPUs. `run`: the run share of each vCPU. `others`: what host processes use of each
+    /// pCPU.
     fn moved(vms: &[&str], run: f64, moves_per_s: f64, others: f64) -> Host {
         let mut h = Host::new(2, 1, 0.0);
         for name in vms {
@@ -125,20 +127,27 @@ mod pin {
         assert_eq!(words(&steps), ["a: vcpu0: pCPUs 0-1 -> 0", "a: vcpu1: pCPUs 0-1 -> 1"]);
         assert_eq!(
             steps[0].reason,
-            "its vCPUs are moved 200.0 times a second, at 1000 us each (as was said): 11.11 % of what they run, up to 22.22 % \
-             where they wait for each other"
+            "the scheduler moves its vCPUs 200.0 times a second, at 1000 us each (--move-cost-us): 11.11 % of their run time, up to 22.22 % if they wait for each other"
         );
         // A vCPU cannot lose more than it runs.
         let steps = within(&moved(&["a"], 0.5, 900.0, 0.0), 1_000.0).unwrap();
-        assert!(steps[0].reason.contains("100.00 % of what they run, up to 100.00 %"), "{}", steps[0].reason);
+        assert!(
+            steps[0].reason.contains(
+                "100.00 % of their run time, up to 100.00 \
+            %"
+            ),
+            "{}",
+            steps[0].reason
+        );
     }
 
     #[test]
     fn pins_pay_where_moves_cost_more_than_pcpus_that_are_left_idle() {
-        // Four vCPUs want a pCPU half of the time: two pCPUs work 1.625 if the vCPUs float, and 1.5 with two pinned to each.
+        // Four vCPUs want a pCPU half of the time: two pCPUs work 1.625 if the vCPUs float, and 1.5 with two pinned
+        // to each.
         let told = within(&moved(&["a", "b"], 0.5, 10.0, 0.0), 1_000.0).unwrap_err();
-        let loss =
-            "pins would leave pCPUs idle that vCPUs want: 7.69 % of the work, and give back at most 2.46 %";
+        let loss = "pins would cost 7.69 % of the work, because pCPUs idle while vCPUs wait, and would save at \
+                most 2.46 %";
         assert_eq!(told, loss);
         assert_eq!(within(&moved(&["a", "b"], 0.5, 40.0, 0.0), 1_000.0).unwrap().len(), 4);
         // Host processes use part of the time that pins leave idle.
@@ -146,8 +155,8 @@ mod pin {
         assert_eq!(told, OTHERS);
     }
 
-    const OTHERS: &str =
-        "pins would leave pCPUs idle that vCPUs want: 6.28 % of the work, and give back at most 2.69 %";
+    const OTHERS: &str = "pins would cost 6.28 % of the work, because pCPUs idle while vCPUs wait, and would save at most \
+            2.69 %";
 
     #[test]
     fn moves_that_cost_less_than_a_thousandth_are_no_reason() {
@@ -155,7 +164,8 @@ mod pin {
         let told = within(&moved(&["a"], 0.5, 1.0, 0.0), 400.0).unwrap_err();
         assert_eq!(
             told,
-            "moves cost no VM that may be pinned more than 0.080 % of what it runs, at 400 us each (as was said)"
+            "moves between pCPUs cost each VM at most 0.080 % of its run time, at 400 us each \
+                (--move-cost-us)"
         );
     }
 
@@ -171,8 +181,8 @@ mod pin {
         assert!(within(&each, 1_000.0).is_err(), "it is pinned already");
         let mut h = often();
         h.model.vms[0].threads.iter_mut().for_each(|t| t.migrations_per_s = None);
-        assert!(within(&h, 1_000.0).unwrap_err().contains("was not measured"));
-        assert!(h.proposed("pin").unwrap_err().contains("--move-cost-us says it"));
+        assert!(within(&h, 1_000.0).unwrap_err().contains("were not measured"));
+        assert!(h.proposed("pin").unwrap_err().contains("give it with --move-cost-us"));
     }
 
     #[test]
@@ -235,7 +245,7 @@ mod pin {
         // 800 kB at 8 GB/s.
         let steps = h.proposed("pin").unwrap();
         assert!(
-            steps[0].reason.contains("at 100 us each (its core's caches filled again)"),
+            steps[0].reason.contains("at 100 us each (estimated from the core's private caches)"),
             "{}",
             steps[0].reason
         );
@@ -268,7 +278,7 @@ mod realtime {
             ]
         );
         let reason = &h.proposed("realtime").unwrap()[4].reason;
-        assert_eq!(reason, "uses 5 % of a pCPU and must run when it wakes");
+        assert_eq!(reason, "the VM uses 5 % of a pCPU and must run as soon as it wakes");
     }
 
     #[test]
@@ -296,7 +306,11 @@ mod realtime {
         let told = h.told("realtime").unwrap();
         assert!(told[0].starts_with("tick: real-time budget of cgroup /m: 0 -> 90"), "{told:?}");
         let h = ticking(2, 0.31, 4);
-        assert_eq!(refused(&h, "realtime"), "real-time budgets of 63 % of a pCPU would leave them no room");
+        assert_eq!(
+            refused(&h, "realtime"),
+            "the real-time budget is too small: the delayed VMs already \
+            use 63 % of a pCPU"
+        );
     }
 
     #[test]
@@ -305,7 +319,7 @@ mod realtime {
         h.model.vms[0].group.run = Some(1.0);
         assert!(h.told("realtime").is_ok());
         h.model.vms[0].group.run = Some(1.1);
-        let none = "together they use 1.1 of 2 pCPUs: too much to put above everybody else";
+        let none = "the delayed VMs use 1.1 of 2 pCPUs together, too much for a real-time class";
         assert_eq!(refused(&h, "realtime"), none);
     }
 
@@ -316,22 +330,22 @@ mod realtime {
         h.config.vms[0].threads[0].class = Some(SchedClass::Fifo(5));
         assert_eq!(h.told("realtime").unwrap(), ["tick: emulator: class other -> rr(1)"]);
         h.config.vms[0].threads[1].role = Role::Worker;
-        assert!(refused(&h, "realtime").contains("in a real-time class already"));
+        assert!(refused(&h, "realtime").contains("class other than real-time"));
         h.config.vms[0].threads[0].class = None;
-        assert!(refused(&h, "realtime").contains("cannot be read"));
+        assert!(refused(&h, "realtime").contains("class other than real-time"));
     }
 
     #[test]
     fn nobody_who_runs_long_at_a_time_and_nobody_where_nobody_waits() {
         let mut h = ticking(1, 0.04, 2);
         h.model.vms[0].threads[0].wakeups_per_s = Some(39.0);
-        assert!(refused(&h, "realtime").contains("run for too long at a time"));
+        assert!(refused(&h, "realtime").contains("known to run only briefly"));
         h.model.vms[0].threads[0].wakeups_per_s = Some(40.0);
         assert!(h.told("realtime").is_ok(), "1 ms at a time");
         let mut calm = Host::new(2, 1, 0.1);
         calm.vm("a", 1, 0.04, 0.0, 100.0);
         for action in ["realtime", "weights", "separate"] {
-            assert_eq!(refused(&calm, action), "no VM that mostly sleeps is kept waiting");
+            assert_eq!(refused(&calm, action), "no VM that mostly sleeps waits too long");
         }
     }
 }
@@ -339,7 +353,8 @@ mod realtime {
 mod separate {
     use super::*;
 
-    /// A delayed VM beside a VM that never sleeps, on two nodes with two cores of two threads each. `used`: what the delayed VM runs.
+    /// A delayed VM beside a VM that never sleeps, on two nodes with two cores of two threads each. `used`: what
+    /// the delayed VM runs.
     fn host(used: f64) -> Host {
         let mut h = Host::new(8, 2, 1.0);
         h.config.topology = topology::machine(2, 1, 2, 2).unwrap();
@@ -358,18 +373,19 @@ mod separate {
                 .collect::<Vec<_>>();
             assert_eq!(host(used).told("separate").unwrap(), expected, "{used}");
         }
-        let none = "the delayed VMs need 6.7 pCPUs to themselves, which leaves none";
+        let none = "the delayed VMs need 6.7 pCPUs of their own, which leaves none for the other VMs";
         assert_eq!(refused(&host(4.0), "separate"), none);
         let mut apart = host(0.05);
         apart.pin("tick", "6-7").pin("burn", "0-5");
-        assert_eq!(refused(&apart, "separate"), "they are separated already");
+        assert_eq!(refused(&apart, "separate"), "the delayed VMs have pCPUs of their own already");
     }
 }
 
 mod unpin {
     use super::*;
 
-    /// What `unpin` proposes for a VM that is pinned to pCPUs 0 and 1 of four. `waits`: its ready share. `use_of`: how busy each pCPU is.
+    /// What `unpin` proposes for a VM that is pinned to pCPUs 0 and 1 of four. `waits`: its ready share. `use_of`:
+    /// how busy each pCPU is.
     fn pinned(waits: f64, use_of: [f64; 4]) -> Result<Vec<Step>, String> {
         let mut h = Host::new(4, 1, 1.0);
         h.vm("a", 2, 0.4, 0.3, 0.0).pin("a", "0-1");
@@ -384,7 +400,7 @@ mod unpin {
         let told: Vec<String> = steps.iter().map(|s| s.change.to_string()).collect();
         let wider = ["vcpu0: pCPUs 0-1 -> 0-3", "vcpu1: pCPUs 0-1 -> 0-3", "emulator: pCPUs 0-1 -> 0-3"];
         assert_eq!(told, wider);
-        assert_eq!(steps[0].reason, "pCPUs 0-1 are busy while 2-3 have 0.5 pCPUs of room");
+        assert_eq!(steps[0].reason, "pCPUs 0-1 are busy while pCPUs 2-3 have 0.5 pCPUs of idle time");
         for (waits, use_of, why) in [
             (0.625, [0.85, 0.9, 0.5, 1.0], "one of its pCPUs is not busy"),
             (0.63, [0.9, 0.9, 0.5, 1.0], "room for less than 80 % of the wait"),
@@ -392,7 +408,7 @@ mod unpin {
             (0.08, [0.9, 0.9, 0.0, 0.0], "it does not wait too long"),
         ] {
             let told = pinned(waits, use_of).unwrap_err();
-            assert_eq!(told, "no waiting VM is pinned away from idle pCPUs", "{why}");
+            assert_eq!(told, "no pin keeps a waiting VM away from idle pCPUs", "{why}");
         }
         assert!(pinned(1.6, [0.9, 0.9, 0.0, 1.0]).is_ok(), "a whole pCPU is room enough for whatever wait");
     }
@@ -435,7 +451,7 @@ mod weights {
         // ESXi's shares are for all vCPUs together: 1000 for each vCPU are normal.
         assert_eq!(to(CpuWeight::Esxi(15_999)), ["tick: weight: 15999 shares -> 16000 shares"]);
         for none in [Some(CpuWeight::Shares(8192)), Some(CpuWeight::Esxi(16_000)), None] {
-            assert_eq!(of(none).unwrap_err(), "their weights are high already, do nothing, or cannot be set");
+            assert_eq!(of(none).unwrap_err(), "no delayed VM has a weight that vsteer can raise with effect");
         }
     }
 }
@@ -462,8 +478,8 @@ mod node {
         assert!(told[..5].iter().all(|t| t.ends_with(": pCPUs 0-3 -> 4-7")), "{told:?}");
         assert!(told[5].contains("0 -> 1"), "{told:?}");
         let reason = &h.proposed("node").unwrap()[0].reason;
-        assert!(reason.starts_with("node 0 has 4 cores and is asked for 5.6 on average"), "{reason}");
-        assert!(reason.ends_with("node 1 has room for its 2.8"), "{reason}");
+        assert!(reason.starts_with("node 0 has 4 cores, and its VMs need 5.6 on average"), "{reason}");
+        assert!(reason.ends_with("node 1 has room for this VM's 2.8"), "{reason}");
         // Memory that is not bound, or bound there, gets no step.
         for bound in [None, Some(CpuSet::single(1))] {
             h.config.vms.iter_mut().for_each(|vm| vm.memory_nodes = bound.clone());
@@ -473,7 +489,7 @@ mod node {
 
     #[test]
     fn why_no_vm_moves_is_told() {
-        let none = "no waiting VM is held on an overloaded node that another node could relieve";
+        let none = "no VM waits on an overloaded NUMA node";
         let mut one = crowded();
         one.config.topology = topology::machine(1, 1, 8, 1).unwrap();
         assert_eq!(refused(&one, "node"), "this host has one NUMA node");
@@ -489,7 +505,14 @@ mod node {
         let mut full = crowded();
         full.vm("c", 4, 0.7, 0.0, 0.0).vm("d", 4, 0.7, 0.0, 0.0).pin("c", "4-7").pin("d", "4-7");
         busy(&mut full, &[1.0; 8]);
-        assert!(refused(&full, "node").starts_with("no moves mend it"), "{}", refused(&full, "node"));
+        assert!(
+            refused(&full, "node").starts_with(
+                "no moves give every node \
+            room"
+            ),
+            "{}",
+            refused(&full, "node")
+        );
     }
 
     fn on_esxi(h: &mut Host, home: Option<u32>) {
@@ -507,16 +530,16 @@ mod node {
         assert!(told.len() == 1 && told[0].ends_with(": NUMA node affinity: any -> 1"), "{told:?}");
         h.pin("a", "0-7").pin("b", "0-7");
         on_esxi(&mut h, None);
-        assert!(refused(&h, "node").starts_with("on which nodes ESXi keeps the VMs that wait is not told"));
+        assert!(refused(&h, "node").starts_with("vsteer does not know the home NUMA nodes"));
         h.model.vms.iter_mut().for_each(|vm| vm.vcpus.ready = Some(0.0));
-        assert!(refused(&h, "node").starts_with("no waiting VM"), "nobody waits");
+        assert!(refused(&h, "node").starts_with("no VM waits"), "nobody waits");
     }
 
     #[test]
     fn on_vsphere_a_plan_has_no_other_action() {
         let mut h = crowded();
         on_esxi(&mut h, Some(0));
-        let vsphere_has_none = "vSphere has no such setting, or vsteer does not set it there";
+        let vsphere_has_none = "vsteer cannot make this change on vSphere";
         for action in ["unpin", "weights", "realtime", "separate", "quota", "pool", "pin"] {
             assert_eq!(refused(&h, action), vsphere_has_none, "{action}");
         }
@@ -540,7 +563,11 @@ fn guests_see_the_fewest_sockets_that_fit_a_node_and_fill_evenly() {
     // A core counts once, however many threads it has.
     assert_eq!(of(4, topology::machine(2, 1, 2, 2).unwrap(), None).unwrap(), "2x2x1");
     let now = Some(GuestTopology { sockets: 1, cores: 4, threads: 1 });
-    assert_eq!(of(4, nodes_of_4(), now).unwrap_err(), "every guest's sockets fit the host already");
+    assert_eq!(
+        of(4, nodes_of_4(), now).unwrap_err(),
+        "the sockets of every guest match the host's NUMA \
+        nodes already"
+    );
 }
 
 #[test]
@@ -559,7 +586,7 @@ fn which_of_several_pools_there_shall_be_is_for_a_person_to_say() {
             (Manager::Xen, Some(CpuWeight::Credit(weight)), Some(pool.clone()));
     }
     let told = refused(&h, "pool");
-    assert_eq!(told, "2 sets of VMs are pinned alike: which pools there shall be is for a person to say");
+    assert_eq!(told, "2 sets of VMs are pinned to the same pCPUs each; vsteer makes a pool for one set only");
     // VMs that may also use another pCPU keep that one.
     h.pin("c", "0,3").pin("d", "0,3");
     h.config.vms[3].weight = Some(CpuWeight::Credit(256));
@@ -624,10 +651,10 @@ mod choice {
         assert_eq!(with([1.0, 0.5, 0.25, 0.5]), None, "just as much as they may");
         let lost = with([1.0, 0.4, 0.25, 0.25]);
         assert_eq!(lost.unwrap(), "VM \"burn-a\" would lose 60 % of its work");
-        assert_eq!(with([0.02, 0.0, 0.25, 0.25]), None, "so little is no work");
+        assert_eq!(with([0.02, 0.0, 0.25, 0.25]), None, "so little work does not count");
         assert!(with([0.03, 0.0, 0.25, 0.25]).is_some());
         let grown = with([1.0, 1.0, 0.25, 0.6]);
-        assert_eq!(grown.unwrap(), "the ready share of VM \"burn-a\" would grow by 35 points");
+        assert_eq!(grown.unwrap(), "the ready share of VM \"burn-a\" would grow by 35 percentage points");
     }
 
     #[test]
@@ -648,11 +675,19 @@ mod choice {
         let plan = with(0.375);
         assert!(plan.title.contains("weight"), "{}", plan.title);
         let realtime = plan.alternatives.iter().find(|a| a.title.contains("real-time")).unwrap();
-        assert_eq!(realtime.why_not, "the delayed VMs would still wait 25.0 % of a pCPU, against 37.5 %");
+        assert_eq!(
+            realtime.why_not,
+            "the delayed VMs would still wait 25.0 % of a pCPU, compared with \
+            37.5 % for this plan"
+        );
         let plan = with(0.4);
         assert!(plan.title.contains("real-time"), "{}", plan.title);
         let why = why_no_weights(&plan).unwrap();
-        assert_eq!(why, "the delayed VMs would still wait 40.0 % of a pCPU, against 25.0 %");
+        assert_eq!(
+            why,
+            "the delayed VMs would still wait 40.0 % of a pCPU, compared with 25.0 % for this \
+            plan"
+        );
     }
 
     /// A VM that runs for 2.75 ms at a time, beside a VM that never sleeps.
@@ -670,7 +705,7 @@ mod choice {
         let with = |ready: f64| planned(&hungry(ready), limits, |_| calm.clone());
         assert_eq!(why_no_weights(&with(0.4)), None, "a quarter of 1.6 pCPUs");
         let why = with(0.48);
-        let told = "VM \"burst\" runs for long at a time and might take 30 % of the others' work";
+        let told = "VM \"burst\" runs for long at a time and might take 30 % of the other VMs' work";
         assert_eq!(why_no_weights(&why).unwrap(), told);
     }
 
@@ -678,9 +713,9 @@ mod choice {
     fn a_plan_without_steps_says_why() {
         let mut calm = Host::new(2, 1, 0.1);
         calm.vm("a", 1, 0.1, 0.0, 10.0);
-        assert_eq!(calm.plan().title, "nothing to change: no VM that mostly sleeps is kept waiting");
+        assert_eq!(calm.plan().title, "nothing to change: no VM that mostly sleeps waits too long");
         let plan = planned(&hungry(0.9), Limits::default(), |_| forecast(&[("burn", [1.0, 0.0, 0.0, 0.0])]));
-        assert_eq!(plan.title, "no change helps within the limits");
+        assert_eq!(plan.title, "no change within the limits helps the delayed VMs");
         assert!(plan.steps.is_empty() && plan.on_the_way.is_empty());
     }
 

@@ -1,4 +1,5 @@
-//! Tests of the verdict on two recordings: what is better or worse, how sure the verdict is, and how well a forecast came true.
+//! Tests of the verdict on two recordings: what is better or worse, how sure the verdict is, and how well a
+//! forecast came true.
 
 use vsteer_core::Interval;
 use vsteer_core::forecast::{Forecast, VmForecast};
@@ -130,7 +131,10 @@ fn what_changed_most_comes_first_ready_before_run() {
 fn who_is_in_one_recording_alone_is_not_compared() {
     let v = of(&[("a", 100, 100), ("b", 100, 100)], &[("b", 100, 100), ("c", 100, 100)]);
     let not: Vec<(&str, &str)> = v.not_compared.iter().map(|n| (n.name.as_str(), n.why.as_str())).collect();
-    assert_eq!(not, [("a", "it is not in the second recording"), ("c", "it is not in the first recording")]);
+    assert_eq!(
+        not,
+        [("a", "the VM is not in the second recording"), ("c", "the VM is not in the first recording")]
+    );
     assert!(v.findings.iter().all(|f| f.name == "b") && v.findings.len() == 2);
 }
 
@@ -139,10 +143,10 @@ fn without_a_comparison_four_reasons_are_told_and_how_many_more() {
     let names = ["a", "b", "c", "d", "e"];
     let vms = |n: usize| names[..n].iter().map(|name| (*name, 100, 100)).collect::<Vec<_>>();
     let why = |n: usize| of(&vms(n), &[]).unfounded().unwrap();
-    assert_eq!(why(0), "no VM is in either recording");
-    assert_eq!(why(1), "VM \"a\": it is not in the second recording");
-    assert!(why(4).ends_with("VM \"d\": it is not in the second recording"), "{}", why(4));
-    assert!(why(5).ends_with("VM \"d\": it is not in the second recording; and 1 more"), "{}", why(5));
+    assert_eq!(why(0), "the recordings contain no VM");
+    assert_eq!(why(1), "VM \"a\": the VM is not in the second recording");
+    assert!(why(4).ends_with("VM \"d\": the VM is not in the second recording"), "{}", why(4));
+    assert!(why(5).ends_with("VM \"d\": the VM is not in the second recording; and 1 more"), "{}", why(5));
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What do an experiment's runs say: what helps, by how much, how sure, and what made no difference?
+//! What do an experiment's runs show: which setting helps, by how much, with which certainty?
 //!
-//! Per question and measure one number per block: of logarithms where every value is above 0, so that an effect is a ratio and its interval per cent, else
-//! of the values. Beside it stand Welch's and Mann and Whitney's p of the two sides' runs, which know nothing of blocks. Whether an answer counts as a
-//! difference is decided by the blocks' p, corrected for all questions of that measure by Holm. Where none is seen, the smallest one that would have
-//! been is said.
+//! Each question and measure has one number per block. If all values are greater than 0, the numbers are
+//! logarithms, so an effect is a ratio in per cent. The p values of Welch and of Mann and Whitney, which ignore
+//! blocks, are printed too. The p value of the blocks decides, corrected by Holm for all questions of the measure.
+//! Without a difference, the smallest visible one is reported.
 //!
-//! Left out: an effect that differs between blocks in a way of interest (host against host): blocks are taken as chance's.
+//! Left out: effects that differ systematically between blocks; blocks are assumed random.
 
 use super::analyse::blocks::TwoStage;
 use super::analyse::difference::welch;
@@ -22,37 +22,37 @@ use crate::run::{Bad, Run};
 use serde::{Deserialize, Serialize};
 use vsteer_core::Interval;
 
-/// Less than this is no difference of logarithms, but their last digits: 1e-10 %.
+/// Smaller differences of logarithms are rounding errors: 1e-10 %.
 const ROUNDING: f64 = 1e-12;
 
-/// What an answer says.
+/// Conclusion of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is better.
+    /// The level is better.
     Better,
-    /// It is worse.
+    /// The level is worse.
     Worse,
-    /// No difference was seen.
+    /// No difference was found.
     NotSeen,
-    /// There were too few blocks to tell.
+    /// There are too few blocks to decide.
     TooFew,
 }
 
-/// One setting under one measure.
+/// Values of one setting for one measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SettingTold {
-    /// In words.
+    /// Name of the setting.
     pub words: String,
-    /// Its runs that count; `None` with fewer than two.
+    /// Statistics of the counted runs; `None` with fewer than two.
     pub summary: Option<Summary>,
     /// Interval of the mean.
     pub interval: Option<Interval>,
     /// Its values, block by block.
     pub values: Vec<f64>,
-    /// Which of those are far out; they are in all figures.
+    /// Indexes of outliers, which still count in all figures.
     pub outliers: Vec<usize>,
-    /// Is it on the front of all measures: does no other setting beat it?
+    /// Whether no other setting is better in all measures (Pareto front).
     pub on_front: bool,
 }
 
@@ -61,31 +61,31 @@ pub struct SettingTold {
 pub struct Answer {
     /// The question.
     pub name: String,
-    /// Is it about two factors together?
+    /// Whether the question is about an interaction of two factors.
     pub interaction: bool,
-    /// What cannot be told from it in this design.
+    /// Questions that this design cannot separate from this one.
     pub also: Vec<String>,
-    /// The effect, in per cent of what it is held against; in the measure's unit where values are not all above 0.
+    /// The effect in per cent of the first level, or in the measure's unit if not all values are greater than 0.
     pub effect: Option<Interval>,
-    /// Is it in per cent?
+    /// Whether the effect is in per cent.
     pub percent: bool,
     /// Blocks, and those of the first stage.
     pub blocks: usize,
     /// Those of the first stage.
     pub first: usize,
-    /// p of the blocks.
+    /// p value of the blocks.
     pub p: Option<f64>,
-    /// The same, corrected for all questions of this measure.
+    /// p value of the blocks, corrected for all questions of this measure.
     pub p_holm: Option<f64>,
-    /// Of the two sides' runs by themselves.
+    /// p value of Welch's test on the runs, without blocks.
     pub p_welch: Option<f64>,
-    /// Of their ranks.
+    /// p value of the rank test on the runs, without blocks.
     pub p_ranks: Option<f64>,
-    /// The difference in pooled deviations, with its interval.
+    /// Difference in pooled standard deviations, with its interval.
     pub hedges_g: Option<Interval>,
-    /// What it comes to.
+    /// Conclusion.
     pub outcome: Outcome,
-    /// The smallest effect that would have been told with a probability of 80 %, in the effect's unit.
+    /// Smallest effect that would be found with a probability of 80 %, in the effect's unit.
     pub smallest_visible: Option<f64>,
 }
 
@@ -96,30 +96,30 @@ pub struct MeasureTold {
     pub measure: Measure,
     /// Its settings.
     pub settings: Vec<SettingTold>,
-    /// Its questions, the largest effects in the right direction first, then what made no difference.
+    /// Answers, largest improvement first, then those without difference.
     pub answers: Vec<Answer>,
 }
 
 /// All of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Per measure.
+    /// Answers per measure.
     pub measures: Vec<MeasureTold>,
-    /// Runs that were made, warm-up included.
+    /// Number of runs, warm-up included.
     pub runs: usize,
-    /// Those that count.
+    /// Number of runs that count.
     pub counted: usize,
-    /// Those that do not, with the reason.
+    /// Runs that do not count, with the reason.
     pub bad: Vec<(Run, String)>,
-    /// What was not measured in runs that count, and why.
+    /// Values missing in counted runs, with reasons.
     pub missing: Vec<String>,
-    /// Settings that were given up, in words.
+    /// Names of settings that were given up.
     pub given_up: Vec<String>,
-    /// Boots.
+    /// Number of reboots.
     pub boots: usize,
-    /// Blocks that were wanted where more than the ceiling allows.
+    /// Number of blocks needed, if more than the maximum.
     pub wanted: Option<usize>,
-    /// Is it at its end?
+    /// Whether the experiment has ended.
     pub ended: bool,
 }
 
@@ -174,15 +174,15 @@ impl Measured<'_> {
 
     /// The answer to one question, before it is corrected for the others ([`decide`]).
     fn answer(&self, c: &Contrast) -> Answer {
-        // Equal values leave a rounding error of their logarithms, which would be a difference beyond doubt.
+        // Equal values leave rounding errors in their logarithms, which would look like a certain difference.
         let exact = |v: f64| if v.abs() < ROUNDING { 0.0 } else { v };
         let x: Vec<f64> = self.values.values.iter().filter_map(|b| c.of_block(b)).map(exact).collect();
         let stage = TwoStage::of(&x, self.first);
-        // Of an interaction the two sides are no settings.
+        // The two sides of an interaction are not settings.
         let (a, b) =
             if c.interaction { (Vec::new(), Vec::new()) } else { (self.side(c, false), self.side(c, true)) };
         let apart = Summary::of(&a).zip(Summary::of(&b)).and_then(|(a, b)| welch(a, b));
-        // Of values that are equal but for their last digits there is no deviation to measure by.
+        // Values that differ only by rounding have no usable deviation.
         let apart = apart.filter(|d| d.standard_error > ROUNDING * d.a.mean.abs().max(d.b.mean.abs()));
         Answer {
             name: c.name.clone(),
@@ -206,7 +206,7 @@ impl Measured<'_> {
     }
 }
 
-/// Corrects a measure's answers for each other, and says what each comes to.
+/// Corrects a measure's answers for multiple questions, and sets their conclusions.
 fn decide(answers: &mut [Answer], better: Better) {
     let asked: Vec<usize> = (0..answers.len()).filter(|i| answers[*i].p.is_some()).collect();
     let p: Vec<f64> = asked.iter().filter_map(|i| answers[*i].p).collect();
@@ -221,7 +221,7 @@ fn decide(answers: &mut [Answer], better: Better) {
     }
 }
 
-/// The largest effects in the right direction first, then what made no difference.
+/// Sorts answers: largest improvement first, then those without difference.
 fn sort(answers: &mut [Answer], better: Better) {
     let gain =
         |a: &Answer| a.effect.map_or(0.0, |e| if better == Better::Less { -e.likely } else { e.likely });
@@ -234,7 +234,7 @@ fn sort(answers: &mut [Answer], better: Better) {
     answers.sort_by(|a, b| class(a).cmp(&class(b)).then(gain(b).total_cmp(&gain(a))));
 }
 
-/// Answers the questions of one measure, the one with this index.
+/// Answers the questions of the measure with this index.
 fn of_measure(
     experiment: &Experiment,
     laid: &Laid,
@@ -250,7 +250,7 @@ fn of_measure(
     MeasureTold { measure: measure.clone(), settings, answers }
 }
 
-/// What the log's runs say.
+/// All answers from the runs of a log.
 pub fn answer(experiment: &Experiment, laid: &Laid, events: &[Event]) -> Answers {
     let progress = Progress::new(experiment, laid, events);
     let runs: Vec<&Run> = progress.runs().collect();

@@ -1,39 +1,43 @@
-//! Is it an experiment that can be run, and that its log can be read of?
+//! Is an experiment's description valid, so that vsteer can run it and read its log?
 //!
-//! What is wrong is named before anything is set. What a file may hold at all is [`super::description`]'s.
+//! The check reports an error before vsteer changes any setting. [`super::description`] defines the file's form.
 
 use super::description::{Experiment, Of};
 use vsteer_core::counted;
 use vsteer_core::{Fault, FaultKind};
 
 impl Experiment {
-    /// Is it one that can be run?
+    /// Checks that vsteer can run the experiment.
     ///
     /// # Errors
-    /// `BadInput`, naming what is wrong.
+    /// `BadInput`, with the reason.
     pub fn check(&self) -> Result<(), Fault> {
         self.check_form()?;
         let wrong = |of: String, why: &str| Fault::new(FaultKind::BadInput, of).because(why);
         if let Some(f) = self.factors.iter().find(|f| f.kernel && f.on.is_some()) {
             return Err(wrong(
-                format!("factor {:?}", f.name),
-                "its words are another machine's (`on`), and what is booted is this one",
+                format!("factor {:?} is not valid", f.name),
+                "it sets kernel words on another machine (`on`), but vsteer reboots only this machine",
             )
             .help(
-                "run vsteer on that machine, or set its words and boot it by hand, an experiment for each",
+                "run vsteer on that machine, or change its words by hand and make one experiment per setting",
             ));
         }
         for m in &self.measures {
             if let Of::IdleWatts { for_s, .. } = m.of
                 && !(for_s > 0.0 && for_s <= 86_400.0)
             {
-                return Err(wrong(format!("measure {:?}", m.name), "for_s is above 0 and a day at most"));
+                return Err(wrong(
+                    format!("measure {:?} is not valid", m.name),
+                    "for_s is not a time greater than 0 s and at most 86400 s",
+                ));
             }
         }
         Ok(())
     }
 
-    /// Is it one that a log may be of? Those that were begun before [`Experiment::check`] refused them can still be read and reported.
+    /// Checks that a log of this experiment can be read. Weaker than [`Experiment::check`], so that older logs stay
+    /// readable.
     ///
     /// # Errors
     /// `BadInput`, naming what is wrong.
@@ -45,37 +49,43 @@ impl Experiment {
     }
 
     fn wrong(&self, why: impl std::fmt::Display) -> Result<(), Fault> {
-        Err(Fault::new(FaultKind::BadInput, format!("experiment {:?}", self.name)).because(why))
+        Err(Fault::new(FaultKind::BadInput, format!("experiment {:?} is not valid", self.name)).because(why))
     }
 
     /// Checks everything except factors and measures.
     fn check_frame(&self) -> Result<(), Fault> {
         if self.name.is_empty() || self.name.contains(['/', '\n']) || self.name.starts_with('.') {
-            return self.wrong("its name becomes a folder's: letters, digits, dashes");
+            return self.wrong("the name is not a valid folder name; use letters, digits and dashes");
         }
         if !(5..=10_000).contains(&self.runs_least)
             || self.runs_most < self.runs_least
             || self.runs_most > 10_000
         {
             return self.wrong(format!(
-                "runs_least {} and runs_most {}: 5 at least, in this order",
+                "runs_least is {} and runs_most is {}; expected 5 <= runs_least <= runs_most <= 10000",
                 self.runs_least, self.runs_most
             ));
         }
-        if !(1..=100).contains(&self.runs_per_visit) || self.warm_up > 100 {
-            return self.wrong("runs_per_visit is 1 to 100, warm_up 0 to 100");
+        if !(1..=100).contains(&self.runs_per_visit) {
+            return self.wrong(format!("runs_per_visit is {}; expected 1 to 100", self.runs_per_visit));
         }
-        if self.margin_percent.is_some_and(|m| !(m > 0.0 && m < 100.0)) {
-            return self.wrong("margin_percent is above 0 and below 100");
+        if self.warm_up > 100 {
+            return self.wrong(format!("warm_up is {}; expected 0 to 100", self.warm_up));
         }
-        let times = self.timeout_s > 0.0
-            && self.timeout_s <= 7.0 * 86_400.0
-            && (0.0..=86_400.0).contains(&self.settle_s);
-        if !times {
-            return self.wrong("timeout_s is above 0 and a week at most, settle_s a day at most");
+        if let Some(margin) = self.margin_percent.filter(|m| !(*m > 0.0 && *m < 100.0)) {
+            return self.wrong(format!("margin_percent is {margin}; expected a value between 0 and 100"));
+        }
+        if !(self.timeout_s > 0.0 && self.timeout_s <= 7.0 * 86_400.0) {
+            return self.wrong(format!(
+                "timeout_s is {} s; expected more than 0 and at most 604800",
+                self.timeout_s
+            ));
+        }
+        if !(0.0..=86_400.0).contains(&self.settle_s) {
+            return self.wrong(format!("settle_s is {} s; expected 0 to 86400", self.settle_s));
         }
         if self.workload.command.trim().is_empty() {
-            return self.wrong("its workload has no command");
+            return self.wrong("the workload has no command");
         }
         Ok(())
     }
@@ -83,15 +93,18 @@ impl Experiment {
     fn check_factors(&self) -> Result<(), Fault> {
         let mut names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
         names.sort_unstable();
-        if names.windows(2).any(|w| w[0] == w[1]) || names.iter().any(|n| n.is_empty()) {
-            return self.wrong("every factor has a name of its own");
+        if names.iter().any(|n| n.is_empty()) {
+            return self.wrong("a factor has no name");
+        }
+        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+            return self.wrong(format!("two factors have the name {:?}", twice[0]));
         }
         for f in &self.factors {
             let mut levels = f.levels.clone();
             levels.sort();
             levels.dedup();
             if levels.len() != f.levels.len() {
-                return self.wrong(format!("factor {:?} has a level twice", f.name));
+                return self.wrong(format!("factor {:?} has the same level twice", f.name));
             }
             f.kept(self.connect.as_deref())?;
             if f.knob(self.boot.as_ref())?.is_none() {
@@ -100,7 +113,8 @@ impl Experiment {
                 let used = [Some(&w.command), w.prepare.as_ref(), w.clean.as_ref()];
                 if !used.into_iter().flatten().any(|c| c.contains(&place)) {
                     return self.wrong(format!(
-                        "factor {:?} is neither set by anything nor in the workload as {place}",
+                        "factor {:?} has no effect: it has no file, commands, tuned or kernel, and {place} \
+                            is not in the workload",
                         f.name
                     ));
                 }
@@ -114,18 +128,24 @@ impl Experiment {
             if let Of::Printed(pattern) = &m.of
                 && pattern.matches("{}").count() != 1
             {
-                return self
-                    .wrong(format!("measure {:?}: its text has one {{}} where the number stands", m.name));
+                return self.wrong(format!(
+                    "measure {:?}: the pattern must contain {{}} exactly once, at the place of the number",
+                    m.name
+                ));
             }
         }
         for m in &self.measures {
             if let Of::Counter { event, vm } = &m.of {
                 if vm.is_empty() {
-                    return self.wrong(format!("measure {:?}: which VM's {}?", m.name, event.name()));
+                    return self.wrong(format!(
+                        "measure {:?}: {} needs the name of a VM",
+                        m.name,
+                        event.name()
+                    ));
                 }
                 if !m.unit.is_empty() && m.unit != counted::UNIT {
                     return self.wrong(format!(
-                        "measure {:?}: {} is per second ({})",
+                        "measure {:?}: the unit of {} must be {}",
                         m.name,
                         event.name(),
                         counted::UNIT
@@ -134,11 +154,12 @@ impl Experiment {
             }
             if let Some((quantity, vms)) = m.of.observed() {
                 if vms.is_empty() {
-                    return self.wrong(format!("measure {:?}: which VM's {}?", m.name, quantity.name));
+                    return self
+                        .wrong(format!("measure {:?}: {} needs the name of a VM", m.name, quantity.name));
                 }
                 if !m.unit.is_empty() && m.unit != quantity.unit() {
                     return self.wrong(format!(
-                        "measure {:?}: {} is in {}",
+                        "measure {:?}: the unit of {} must be {}",
                         m.name,
                         quantity.name,
                         quantity.unit()
@@ -147,7 +168,7 @@ impl Experiment {
             }
         }
         if self.measures.first().is_some_and(|m| matches!(m.of, Of::IdleWatts { .. })) {
-            return self.wrong("the first measure decides on the number of runs: not idle watts");
+            return self.wrong("the first measure decides the number of runs, so it cannot be idle watts");
         }
         Ok(())
     }
@@ -175,7 +196,7 @@ mod tests {
             "[[measure]]\nname = \"m\"\nunit = \"s\"\nof = { ready = \"web*\" }\n[workload]",
         );
         let e: Experiment = toml::from_str(&text).unwrap();
-        assert!(e.check().unwrap_err().to_string().contains("in %"));
+        assert!(e.check().unwrap_err().to_string().contains("must be %"));
     }
 
     #[test]
@@ -199,7 +220,8 @@ mod tests {
         }
         let idle = |for_s: &str| {
             let measures = format!(
-                "[[measure]]\nname = \"t\"\nof = \"time\"\n[[measure]]\nname = \"w\"\nof = {{ idle_watts = {{ meter = \"rapl\", for_s = {for_s} }} }}\n[workload]"
+                "[[measure]]\nname = \"t\"\nof = \"time\"\n[[measure]]\nname = \"w\"\nof = {{ idle_watts = \
+                    {{ meter = \"rapl\", for_s = {for_s} }} }}\n[workload]"
             );
             toml::from_str::<Experiment>(&SMALL.replace("[workload]", &measures)).unwrap().check()
         };
@@ -223,7 +245,7 @@ mod tests {
         let there = kernel("on = \"root@guest\"");
         let fault = there.check().unwrap_err();
         assert!(
-            fault.kind == FaultKind::BadInput && fault.to_string().contains("another machine's"),
+            fault.kind == FaultKind::BadInput && fault.to_string().contains("on another machine"),
             "{fault}"
         );
         assert!(fault.help.is_some());

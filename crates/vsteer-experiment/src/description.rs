@@ -1,11 +1,11 @@
-//! What shall be tried, by running what, how often, and what counts?
+//! What does an experiment vary, run and measure, and how often? The form of its TOML file (docs/experiments.md).
 //!
-//! The form of an experiment's file (TOML, docs/experiments.md). Everything that a run needs is in it, so that a copy beside the runs tells years later what was
-//! done. A factor is a knob of the host or of a VM, set and read back by a file, by commands, by tuned or on the kernel's command line; or a
-//! word of the workload's command alone.
+//! The file contains everything that a run needs, so a copy beside the runs documents them. A factor is a setting
+//! of the host or of a VM. vsteer sets it and reads it back through a file, commands, tuned or the kernel's command
+//! line. A factor can also be just a word of the workload's command.
 //!
-//! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-remote-boot): words of another machine's kernel (`kernel` with
-//! `on`), which nobody boots.
+//! Left out: settings through libvirt's API (use the command `virsh`). GAP(experiment-remote-boot): kernel words of
+//! another machine (`kernel` with `on`), which vsteer does not reboot.
 
 use super::design::{Design, Laid, Varied, lay_out, order};
 use serde::{Deserialize, Serialize};
@@ -16,48 +16,48 @@ use vsteer_core::setting::lasting::{Element, Lasting};
 use vsteer_core::setting::words::word_name;
 use vsteer_core::{Fault, FaultKind};
 
-/// An experiment.
+/// Description of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Its name.
+    /// Name of the experiment.
     pub name: String,
-    /// Decides every order.
+    /// Seed of every random order.
     #[serde(default = "one")]
     pub seed: u64,
-    /// How settings are chosen.
+    /// Which combinations of levels run.
     pub design: Design,
-    /// Blocks of the first stage: fewest runs of each setting.
+    /// Number of blocks of the first stage, which is the least number of runs per setting.
     #[serde(default = "five")]
     pub runs_least: usize,
-    /// Most blocks.
+    /// Largest number of blocks.
     #[serde(default = "thirty")]
     pub runs_most: usize,
-    /// Half the width of each effect's interval that is asked for, in per cent of the first measure; without it `runs_least` blocks are all.
+    /// Wanted half width of each effect's interval, in per cent of the first measure. `None`: run `runs_least` blocks.
     pub margin_percent: Option<f64>,
-    /// Runs at each visit of a setting that count, as their mean.
+    /// Runs per visit of a setting; their mean counts.
     #[serde(default = "one_run")]
     pub runs_per_visit: usize,
-    /// Runs at each visit before those, which do not count.
+    /// Warm-up runs per visit, which do not count.
     #[serde(default)]
     pub warm_up: usize,
-    /// A run that takes longer is ended, s.
+    /// Time limit of a run, s.
     #[serde(default = "an_hour")]
     pub timeout_s: f64,
-    /// Wait so long after a setting was set, s.
+    /// Wait after a change of settings, s.
     #[serde(default)]
     pub settle_s: f64,
-    /// What is run.
+    /// The commands to run.
     pub workload: Workload,
-    /// What is measured; the first one decides on the number of runs. Without any: the time.
+    /// The measures. The first decides the number of runs. If empty, the time is measured.
     #[serde(default, rename = "measure")]
     pub measures: Vec<Measure>,
     /// What is varied.
     #[serde(rename = "factor")]
     pub factors: Vec<Factor>,
-    /// How the machine is booted, where a factor needs that.
+    /// How to reboot the machine, if a factor needs it.
     pub boot: Option<Boot>,
-    /// Whose VMs the observer's measures are of, as `--connect` of other commands; without it all of this host.
+    /// Connection URI of the VMs to observe, like `--connect`. `None`: all VMs of this host.
     pub connect: Option<String>,
 }
 
@@ -77,83 +77,83 @@ fn an_hour() -> f64 {
     3600.0
 }
 
-/// What is run. In commands `{NAME}` is the level of that factor.
+/// Commands of a run. `{NAME}` in a command stands for the level of that factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// By `/bin/sh -c`; this is what is timed.
+    /// The timed command, run with `/bin/sh -c`.
     pub command: String,
-    /// Before each run, untimed; it must succeed.
+    /// Command before each run. It is not timed and must succeed.
     pub prepare: Option<String>,
-    /// After each run, whatever became of it.
+    /// Command after each run, also after a failure.
     pub clean: Option<String>,
-    /// Where: `user@host` for ssh (a VM, another machine); without it here.
+    /// Machine to run on: `user@host` for ssh. `None`: this machine.
     pub on: Option<String>,
 }
 
-/// What is better of a measure.
+/// Which direction of a measure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
-    /// Less of it.
+    /// Smaller values are better.
     Less,
-    /// More of it.
+    /// Larger values are better.
     More,
 }
 
-/// Where a number comes from.
+/// Source of a measured number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
-    /// How long the command took, s.
+    /// Duration of the command, s.
     Time,
-    /// What it printed: the number at `{}` in this text, the last time that it stands there; `*` is any text.
+    /// Number that the command printed at `{}` in this pattern; the last match counts. `*` matches any text.
     Printed(String),
-    /// Idle watts after each visit of a setting, by the meter: the lowest of what it shows over so many seconds (the study's protocol: 120).
+    /// Idle power after each visit of a setting, W: the lowest value of the meter over `for_s` (120 s in the study).
     IdleWatts {
         /// A command that prints watts; or `rapl`, `hwmon`, `acpi`, `ipmi`.
         meter: String,
-        /// How long it is watched, s.
+        /// How long to watch the meter, s.
         #[serde(default = "two_minutes")]
         for_s: f64,
     },
-    /// Of the observer, over the run: how long vCPUs of the VMs of this name (or id, or pattern with `*`) could run and had no pCPU, % of the run.
+    /// Ready share of the vCPUs of these VMs (name, id, or pattern with `*`), % of the run.
     Ready(String),
-    /// The same, and what a quota held: esxtop's `%RDY`.
+    /// Ready and limited together, %: esxtop's `%RDY`.
     Wait(String),
-    /// Ready while a sibling ran (part of ready).
+    /// Ready while a sibling vCPU ran, % (part of ready).
     Lag(String),
-    /// Held by a quota.
+    /// Throttled by a quota, %.
     Limited(String),
-    /// On a pCPU.
+    /// Running on a pCPU, %.
     Run(String),
     /// Unbroken waits for a pCPU, ms: median.
     ReadyP50(String),
-    /// 95th percentile.
+    /// 95th percentile, ms.
     ReadyP95(String),
-    /// 99th percentile.
+    /// 99th percentile, ms.
     ReadyP99(String),
-    /// The longest.
+    /// Longest, ms.
     ReadyMax(String),
     /// From wake-up to running, ms: median.
     WakeP50(String),
-    /// 95th percentile.
+    /// 95th percentile, ms.
     WakeP95(String),
-    /// 99th percentile.
+    /// 99th percentile, ms.
     WakeP99(String),
-    /// The longest.
+    /// Longest, ms.
     WakeMax(String),
-    /// What the kernel's performance counters count in the vCPUs of VMs, all together, per second.
+    /// Performance counter of the kernel in the vCPUs of VMs, summed, events per second.
     Counter {
-        /// What.
+        /// Event to count.
         event: Event,
-        /// The VMs' name, id, or pattern with `*`.
+        /// Name or id of the VMs, or a pattern with `*`.
         vm: String,
     },
 }
 
 impl Of {
-    /// What of which VMs the observer is asked for; `None`: it is not.
+    /// Quantity and VMs to observe; `None` if the measure does not need the observer.
     pub fn observed(&self) -> Option<(&'static Quantity, &str)> {
         let (name, vms) = match self {
             Of::Time | Of::Printed(_) | Of::IdleWatts { .. } | Of::Counter { .. } => return None,
@@ -184,11 +184,11 @@ fn two_minutes() -> f64 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// Its name.
+    /// Name of the measure.
     pub name: String,
-    /// Where it comes from.
+    /// Source of the number.
     pub of: Of,
-    /// Its unit, for people.
+    /// Unit for reports.
     #[serde(default)]
     pub unit: String,
     /// What is better.
@@ -204,35 +204,37 @@ fn less() -> Better {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
-    /// Its name.
+    /// Name of the factor.
     pub name: String,
-    /// Its levels; the first is what others are held against.
+    /// Levels; the others are compared with the first.
     pub levels: Vec<String>,
-    /// A file that is written and read back (sysfs, procfs, cgroups). Of one that lists its choices (`always [madvise] never`) the bracketed
-    /// one is in force.
+    /// File to write and read back (sysfs, procfs, cgroups). If it lists choices (`always [madvise] never`), the
+    /// bracketed one is in force.
     pub file: Option<String>,
-    /// Sets `{level}`.
+    /// Command that sets `{level}`.
     pub set: Option<String>,
-    /// Prints the level that is in force.
+    /// Command that prints the level in force.
     pub read: Option<String>,
-    /// The profile of the tuned daemon.
+    /// If true, the levels are profiles of the tuned daemon.
     #[serde(default)]
     pub tuned: bool,
-    /// Words of the kernel's command line; needs `[boot]`.
+    /// If true, the levels are words of the kernel's command line; needs `[boot]`.
     #[serde(default)]
     pub kernel: bool,
-    /// Where it is set: `user@host` for ssh; without it here.
+    /// Machine to set it on: `user@host` for ssh. `None`: this machine.
     pub on: Option<String>,
-    /// How the best level is kept for good (`report --plan`): in a VM's definition, or by commands. While the experiment runs it is set as above.
+    /// How to keep the best level permanently (`report --plan`): in a VM's definition, or by commands. Not used
+    /// during the experiment.
     pub lasting: Option<Lasting>,
 }
 
-/// How a machine is booted with another command line.
+/// How to reboot a machine with another kernel command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {
-    /// Changes what the next boot's command line will be: `{add}` are the words that shall be there, `{remove}` the names of all words that levels
-    /// speak of. For grubby: `grubby --update-kernel=ALL --remove-args="{remove}" --args="{add}"`.
+    /// Command that changes the next boot's command line. `{add}` stands for the words to add, `{remove}` for the
+    /// names of all words in the levels. For grubby: `grubby --update-kernel=ALL --remove-args="{remove}"
+    /// --args="{add}"`.
     pub set: String,
     /// Boots.
     #[serde(default = "reboot")]
@@ -243,31 +245,34 @@ fn reboot() -> String {
     "systemctl reboot".to_owned()
 }
 
-/// Whose definitions are meant where an experiment names no libvirt.
+/// Default libvirt connection of VM definitions.
 const LIBVIRT: &str = "qemu:///system";
 
 impl Factor {
-    /// How it is set; `None` where its level stands in the workload's command alone.
+    /// How the factor is set; `None` if its level is only in the workload's commands.
     ///
     /// # Errors
-    /// `BadInput` where several ways are named, or half of one.
+    /// `BadInput` if the factor has several ways to set it, or `set` without `read`.
     pub fn knob(&self, boot: Option<&Boot>) -> Result<Option<Knob>, Fault> {
-        let wrong =
-            |why: &str| Fault::new(FaultKind::BadInput, format!("factor {:?}", self.name)).because(why);
+        let wrong = |why: &str| {
+            Fault::new(FaultKind::BadInput, format!("factor {:?} is not valid", self.name)).because(why)
+        };
         let ways = [self.file.is_some(), self.set.is_some() || self.read.is_some(), self.tuned, self.kernel];
         if ways.iter().filter(|w| **w).count() > 1 {
-            return Err(wrong("it is set in several ways").help("one of file, set and read, tuned, kernel"));
+            return Err(
+                wrong("it has several ways to set it").help("use one of: file; set and read; tuned; kernel")
+            );
         }
         let how = match (&self.file, &self.set, &self.read) {
             (Some(path), ..) => How::File { path: path.clone() },
             (_, Some(set), Some(read)) => How::Commands { set: set.clone(), read: read.clone() },
-            (_, Some(_), None) | (_, None, Some(_)) => {
-                return Err(wrong("it needs both `set` and `read`: what was set is read back"));
-            }
+            (_, Some(_), None) => return Err(wrong("it has `set` but no `read` to check the value")),
+            (_, None, Some(_)) => return Err(wrong("it has `read` but no `set`")),
             _ if self.tuned => How::Commands { set: TUNED_SET.to_owned(), read: TUNED_READ.to_owned() },
             _ if self.kernel => {
-                let boot =
-                    boot.ok_or_else(|| wrong("it needs a boot").help("a section [boot] with `set`"))?;
+                let boot = boot.ok_or_else(|| {
+                    wrong("kernel words need a reboot").help("add a section [boot] with `set`")
+                })?;
                 let mut names: Vec<String> = self
                     .levels
                     .iter()
@@ -283,10 +288,11 @@ impl Factor {
         Ok(Some(Knob { name: self.name.clone(), how, on: self.on.clone() }))
     }
 
-    /// How its best level is kept for good, where its file says that; `connect` is whose definitions are meant.
+    /// How to keep the best level permanently, if the file says so. `connect` is the libvirt connection of VM
+    /// definitions.
     ///
     /// # Errors
-    /// `BadInput` for commands that cannot keep, or tell, a level.
+    /// `BadInput` if the commands cannot set or print a level.
     pub fn kept(&self, connect: Option<&str>) -> Result<Option<Knob>, Fault> {
         let element = match &self.lasting {
             None => return Ok(None),
@@ -295,17 +301,22 @@ impl Factor {
             }
             Some(Lasting::Pin { vm, vcpu }) => Element::Pin { vm: vm.clone(), vcpu: *vcpu },
             Some(Lasting::Commands { set, read }) => {
-                if !set.contains("{level}") || read.trim().is_empty() {
-                    return Err(Fault::new(FaultKind::BadInput, format!("factor {:?}", self.name)).because(
-                        "its lasting commands: `set` has {level} in it, and `read` prints what is kept",
-                    ));
+                let wrong = |why: &str| {
+                    Fault::new(FaultKind::BadInput, format!("factor {:?} is not valid", self.name))
+                        .because(why)
+                };
+                if !set.contains("{level}") {
+                    return Err(wrong("the lasting command `set` does not contain {level}"));
+                }
+                if read.trim().is_empty() {
+                    return Err(wrong("the lasting command `read` is empty"));
                 }
                 let how = How::Commands { set: set.clone(), read: read.clone() };
-                // Another setting than the one that is in force now: in a plan both have a step.
+                // Not the setting that is in force now: a plan has a step for each of both.
                 return Ok(Some(Knob { name: format!("{}, kept", self.name), how, on: self.on.clone() }));
             }
         };
-        // libvirt goes to another machine itself.
+        // libvirt itself connects to the other machine.
         let of_on = |on: &String| format!("qemu+ssh://{}/system", on.trim_start_matches("ssh://"));
         let connect = match (connect, &self.on) {
             (Some(uri), _) => uri.to_owned(),
@@ -317,11 +328,11 @@ impl Factor {
 }
 
 impl Experiment {
-    /// What is measured: the time, where nothing is named.
+    /// The measures; the time if the file names none.
     pub fn measured(&self) -> Vec<Measure> {
         if !self.measures.is_empty() {
             let mut all = self.measures.clone();
-            // Units of the observer's are what they are.
+            // The observer's units are fixed.
             for m in &mut all {
                 if let Some((quantity, _)) = m.of.observed() {
                     quantity.unit().clone_into(&mut m.unit);
@@ -334,13 +345,13 @@ impl Experiment {
         vec![Measure { name: "time".into(), of: Of::Time, unit: "s".into(), better: Better::Less }]
     }
 
-    /// The factors, for a design.
+    /// The factors in the form that a design needs.
     pub fn varied(&self) -> Vec<Varied> {
         let of = |f: &Factor| Varied { name: f.name.clone(), levels: f.levels.clone(), boots: f.kernel };
         self.factors.iter().map(of).collect()
     }
 
-    /// Settings and questions.
+    /// The settings and questions of the design.
     ///
     /// # Errors
     /// As [`lay_out`].
@@ -348,8 +359,8 @@ impl Experiment {
         lay_out(self.design, &self.varied())
     }
 
-    /// How often this machine is booted, where so many blocks are run and no run is cut off; `in_force` are the levels that are in force first, where what
-    /// is in force is one.
+    /// Number of reboots for this number of blocks, if no run is cut off. `in_force`: the levels in force first, if
+    /// they are levels of the factors.
     pub fn boots(&self, laid: &Laid, in_force: &[Option<usize>], blocks: usize) -> usize {
         let kernel: Vec<usize> = (0..self.factors.len()).filter(|f| self.factors[*f].kernel).collect();
         let words = |levels: &[usize]| kernel.iter().map(|f| Some(levels[*f])).collect::<Vec<_>>();
@@ -366,7 +377,7 @@ impl Experiment {
         boots + usize::from(now != first)
     }
 
-    /// A setting in words.
+    /// Text of a setting: `factor=level, ...`.
     pub fn words(&self, levels: &[usize]) -> String {
         let shown = |l: &str| if l.is_empty() { "(none)".to_owned() } else { l.to_owned() };
         let each =
@@ -374,7 +385,7 @@ impl Experiment {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// A command with this setting's levels in it.
+    /// `command` with the setting's levels in place of `{NAME}`.
     pub fn with_levels(&self, command: &str, levels: &[usize]) -> String {
         self.factors
             .iter()
@@ -383,7 +394,7 @@ impl Experiment {
     }
 }
 
-/// A small one, for tests of what is made of them.
+/// A small experiment for tests.
 #[cfg(test)]
 pub(super) const SMALL: &str = r#"
 name = "j"
@@ -405,7 +416,8 @@ mod tests {
         let text = SMALL.replace("levels = [\"1\", \"2\"]", factor);
         let e: Experiment = toml::from_str(&text).unwrap();
         let laid = e.laid().unwrap();
-        // Two levels, each once a block: a boot between the two, one between blocks where the order turns, and to and from what was found.
+        // Two levels, each once a block: a boot between the two, one between blocks where the order turns, and to
+        // and from what was found.
         let turns = |blocks: u64| {
             let orders: Vec<usize> =
                 (0..blocks).flat_map(|b| order(&e.varied(), &laid.settings, e.seed, b)).collect();

@@ -1,75 +1,77 @@
-//! Which settings are run, in which order, and which questions can then be asked?
+//! Which settings does an experiment run, in which order, and which questions can it answer?
 //!
-//! A setting is a level of every factor. Every design comes down to settings and [`Contrast`]s over them, weights that say which settings' values are held
-//! against which; runs are made in blocks, each of which has every setting once, in an order drawn from one seed. So a host that warms up, or a
-//! neighbour that comes, is in every setting of its block alike. Where a factor needs a boot, settings of one boot stand together within the
-//! block, in an order drawn too (a split plot): the block stays the unit of every answer.
+//! A setting is one level of every factor. A design is a list of settings and [`Contrast`]s. A contrast gives each
+//! setting a weight, which says which settings are compared. Runs are made in blocks. Each block has every setting
+//! once, in random order from one seed, so a host that warms up affects all settings of a block alike. If a factor
+//! needs a reboot, the settings of one boot are next to each other in the block, also in random order (split plot).
 //!
-//! Sources: R. Fisher, "The Design of Experiments", 1935 (blocks, factorials); G. Box, W. Hunter, J. Hunter, "Statistics for Experimenters", 2nd ed. 2005,
-//! table 6.22 (generators of fractions). Left out: fractions of factors with more than two levels; Latin squares; more than eight factors in a fraction.
+//! Sources: R. Fisher, "The Design of Experiments", 1935 (blocks, factorials); G. Box, W. Hunter, J. Hunter,
+//! "Statistics for Experimenters", 2nd ed. 2005, table 6.22 (generators of fractions). Left out: fractions of
+//! factors with more than two levels; Latin squares; more than eight factors in a fraction.
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::random::Random;
 use vsteer_core::{Fault, FaultKind};
 
-/// What is varied.
+/// A factor: something that the experiment varies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Varied {
-    /// The factor's name.
+    /// Name of the factor.
     pub name: String,
-    /// Its levels' names; the first is what others are held against.
+    /// Names of the levels. The others are compared with the first.
     pub levels: Vec<String>,
-    /// Does another level need a boot?
+    /// Whether another level needs a reboot.
     pub boots: bool,
 }
 
-/// How settings are chosen.
+/// Which combinations of levels an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Design {
     /// One factor of two levels.
     Pair,
-    /// Every level of every factor alone, against the first levels of all.
+    /// Each level of each factor alone, compared with the first levels of all factors.
     OneAtATime,
     /// Every combination of all levels.
     Full,
-    /// A fraction of every combination, of factors with two levels each: main effects, at the price of interactions that cannot be told apart.
+    /// A fraction of all combinations of factors with two levels. Shows main effects, but cannot separate some
+    /// interactions.
     Fractional,
 }
 
-/// A setting: the level of each factor.
+/// A setting: the index of the level of each factor.
 pub type Levels = Vec<usize>;
 
 /// A question that a design answers: the sum of weight times value over a block's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contrast {
-    /// In words: `profile: virtual-host`, `profile x mitigations`.
+    /// Name of the question: `profile: virtual-host`, `profile x mitigations`.
     pub name: String,
-    /// Is it about two factors together?
+    /// Whether the question is about two factors together (an interaction).
     pub interaction: bool,
-    /// What else has the same weights, and so cannot be told from it.
+    /// Other questions with the same weights, which the design cannot separate from this one.
     pub also: Vec<String>,
-    /// Setting and weight. Those of an effect are 1 in all on one side and -1 on the other.
+    /// Index of a setting and its weight. The weights of an effect add up to 1 on one side and -1 on the other.
     pub weights: Vec<(usize, f64)>,
 }
 
 impl Contrast {
-    /// Its number in one block, where every setting that it needs has a value.
+    /// Value of the contrast in one block; `None` if a setting that it needs has no value.
     pub fn of_block(&self, values: &[Option<f64>]) -> Option<f64> {
         self.weights.iter().map(|(setting, w)| values[*setting].map(|v| w * v)).sum()
     }
 }
 
-/// A design laid out.
+/// The settings and questions of a design.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Laid {
-    /// The settings; the first is of the first levels, in a fraction of what it begins with.
+    /// The settings. The first has the first level of every factor, except in a fraction.
     pub settings: Vec<Levels>,
-    /// What is asked.
+    /// The questions.
     pub contrasts: Vec<Contrast>,
 }
 
-/// More settings than any host has time for.
+/// Most settings of a design; no host has time for more.
 const SETTINGS_MAX: usize = 256;
 
 /// Fractions: factors, basic ones, and the others as products of basic ones (bits), from the table.
@@ -83,16 +85,17 @@ const FRACTIONS: &[(usize, usize, &[usize])] = &[
 ];
 
 fn wrong(why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::BadInput, "the design cannot be laid out").because(why)
+    Fault::new(FaultKind::BadInput, "the design is not valid").because(why)
 }
 
-/// Lays a design out.
+/// Computes the settings and questions of a design.
 ///
 /// # Errors
-/// `BadInput`: a factor with fewer than two levels, a design that these factors do not allow, or more than 256 settings.
+/// `BadInput`: a factor with fewer than two levels, a design that these factors do not allow, or more than 256
+/// settings.
 pub fn lay_out(design: Design, factors: &[Varied]) -> Result<Laid, Fault> {
     if factors.is_empty() {
-        return Err(wrong("there is no factor"));
+        return Err(wrong("the experiment has no factor"));
     }
     if let Some(f) = factors.iter().find(|f| f.levels.len() < 2) {
         return Err(wrong(format!("factor {:?} has fewer than two levels", f.name)));
@@ -100,15 +103,19 @@ pub fn lay_out(design: Design, factors: &[Varied]) -> Result<Laid, Fault> {
     let laid = match design {
         Design::Pair if factors.len() == 1 && factors[0].levels.len() == 2 => one_at_a_time(factors),
         Design::Pair => {
-            return Err(wrong("a pair is one factor with two levels").help("design = \"one-at-a-time\""));
+            return Err(wrong("a pair needs exactly one factor with two levels")
+                .help("use design = \"one-at-a-time\""));
         }
         Design::OneAtATime => one_at_a_time(factors),
         Design::Full => full(factors)?,
         Design::Fractional => fractional(factors)?,
     };
     if laid.settings.len() > SETTINGS_MAX {
-        return Err(wrong(format!("{} settings are more than {SETTINGS_MAX}", laid.settings.len()))
-            .help("design = \"one-at-a-time\" or \"fractional\", or fewer levels"));
+        return Err(wrong(format!(
+            "it has {} settings, more than the maximum of {SETTINGS_MAX}",
+            laid.settings.len()
+        ))
+        .help("use design = \"one-at-a-time\" or \"fractional\", or fewer levels"));
     }
     Ok(laid)
 }
@@ -134,8 +141,8 @@ fn one_at_a_time(factors: &[Varied]) -> Laid {
 fn full(factors: &[Varied]) -> Result<Laid, Fault> {
     let many = factors.iter().try_fold(1usize, |n, f| n.checked_mul(f.levels.len()));
     let many = many.filter(|n| *n <= SETTINGS_MAX).ok_or_else(|| {
-        wrong(format!("every combination of all levels is more than {SETTINGS_MAX} settings"))
-            .help("design = \"one-at-a-time\" or \"fractional\", or fewer levels")
+        wrong(format!("all combinations of levels are more than the maximum of {SETTINGS_MAX} settings"))
+            .help("use design = \"one-at-a-time\" or \"fractional\", or fewer levels")
     })?;
     let setting = |mut i: usize| -> Levels {
         let levels = factors.iter().map(|f| {
@@ -186,22 +193,23 @@ fn contrast(
 fn fractional(factors: &[Varied]) -> Result<Laid, Fault> {
     if let Some(f) = factors.iter().find(|f| f.levels.len() != 2) {
         return Err(wrong(format!(
-            "a fraction wants two levels of each factor, and {:?} has {}",
+            "a fractional design needs two levels of each factor, but factor {:?} has {}",
             f.name,
             f.levels.len()
         )));
     }
     let Some((_, basic, generators)) = FRACTIONS.iter().find(|(k, ..)| *k == factors.len()) else {
         return Err(wrong(format!(
-            "a fraction is of three to eight factors, and there are {}",
+            "a fractional design needs three to eight factors, but the experiment has {}",
             factors.len()
         ))
-        .help("design = \"full\""));
+        .help("use design = \"full\""));
     };
-    // A factor's column as a product of basic ones; the product of columns is the exclusive or of these.
+    // A factor's column is a product of basic columns, as bits. The product of two columns is their exclusive or.
     let columns: Vec<usize> = (0..*basic).map(|i| 1 << i).chain(generators.iter().copied()).collect();
     let runs = 1usize << basic;
-    // High where an odd number of its basic factors is; for even products the other way round, so that with all basic factors high all are.
+    // High if an odd number of its basic factors is high. Reversed for even products, so that all factors are high
+    // together.
     let sign =
         |run: usize, column: usize| if (column & !run).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     let settings: Vec<Levels> =
@@ -227,7 +235,7 @@ fn fractional(factors: &[Varied]) -> Result<Laid, Fault> {
     Ok(Laid { settings, contrasts: contrasts.into_iter().map(|(_, c)| c).collect() })
 }
 
-/// The order of a block's settings. The same seed gives the same order, block by block, however many blocks there will be.
+/// Order of the settings in a block. The same seed gives the same order in every block, whatever the number of blocks.
 pub fn order(factors: &[Varied], settings: &[Levels], seed: u64, block: u64) -> Vec<usize> {
     let mut random = Random::new(seed, block);
     let boot =
@@ -245,7 +253,7 @@ pub fn order(factors: &[Varied], settings: &[Levels], seed: u64, block: u64) -> 
     order
 }
 
-/// Fisher's and Yates's.
+/// Fisher-Yates shuffle.
 fn shuffle<T>(all: &mut [T], random: &mut Random) {
     for i in (1..all.len()).rev() {
         all.swap(i, random.within(0, i as u64) as usize);

@@ -1,10 +1,10 @@
-//! What did VMs wait during a run? A measure of the observer's, from the model of the run's own window.
+//! How long did VMs wait during a run? Computes a measure from the model of the run's time window.
 //!
-//! The VMs that are meant must have been there throughout, with all their vCPUs: one that was started, stopped or given another vCPU meanwhile has
-//! another length of time behind its numbers, and the run then has no value, with the reason, never one of what was left. Of several VMs a share is the mean
-//! over all their vCPUs (a big VM weighs more), a time the worst VM's.
+//! The VMs must run during the whole run with all their vCPUs. If a VM started, stopped or got another vCPU, the
+//! run has no value but a reason, because its numbers cover another length of time. For several VMs, a share is the
+//! mean over all their vCPUs, and a time is that of the worst VM.
 //!
-//! Left out: what a VM waited in parts of a run: begin and end are all that is looked at.
+//! Left out: waits in parts of a run.
 
 use std::collections::BTreeMap;
 use vsteer_core::model::{HostModel, VmModel};
@@ -16,11 +16,11 @@ fn vcpus(vm: &VmConfig) -> usize {
     vm.threads.iter().filter(|t| t.role.vcpu().is_some()).count()
 }
 
-/// The quantity of the VMs that are meant, in ms or per cent; or why there is none. `before` and `after` are how the host was set up at the
-/// run's begin and end, `model` is of the time in between.
+/// The quantity of the named VMs, in ms or per cent. `before` and `after` are the host's configuration at the run's
+/// begin and end; `model` covers the time in between.
 ///
 /// # Errors
-/// The reason, as text: it stands in the run.
+/// Why the run has no value, as text for the log.
 pub fn value(
     quantity: &Quantity,
     is_meant: &dyn Fn(&VmConfig) -> bool,
@@ -33,20 +33,22 @@ pub fn value(
     };
     let (first, last) = (meant(before), meant(after));
     if first.is_empty() && last.is_empty() {
-        return Err("no such VM was there".to_owned());
+        return Err("no VM has this name".to_owned());
     }
     if let Some((name, _)) = first.iter().find_map(|(id, vm)| (!last.contains_key(id)).then_some(vm)) {
-        return Err(format!("VM {name:?} ended during the run"));
+        return Err(format!("VM {name:?} stopped during the run"));
     }
     let mut of_vms = Vec::new();
     for (id, (name, n)) in &last {
         if !first.contains_key(id) {
-            return Err(format!("VM {name:?} began during the run"));
+            return Err(format!("VM {name:?} started during the run"));
         }
-        let vm = model.vm(id).ok_or_else(|| format!("VM {name:?} was not there throughout"))?;
+        let vm = model.vm(id).ok_or_else(|| format!("VM {name:?} was not measured during the whole run"))?;
         let seen = vm.vcpu_threads().filter(|t| t.seen > 0.999).count();
         if seen != *n || first[id].1 != *n {
-            return Err(format!("{seen} of the {n} vCPUs of VM {name:?} were there throughout"));
+            return Err(format!(
+                "only {seen} of {n} vCPUs of VM {name:?} were measured during the whole run"
+            ));
         }
         of_vms.push((of(quantity, vm, name, model)?, *n as f64));
     }

@@ -1,14 +1,14 @@
-//! What has been done, and what comes next? Read off the log alone, so that whoever was killed goes on where the last line says.
+//! Which runs of an experiment are done, and which comes next? The log alone decides, so a killed experiment can
+//! continue.
 //!
-//! Every line is written and synced before what follows it is done: a run is announced before it begins ([`Event::Starting`]) and told when it has ended
-//! ([`Event::Ran`]). One that was announced and not told was cut off: it is told as such, and made again. What is bad about a run is a value too
-//! ([`Bad`]): it is kept, and never averaged in. So is what later runs tell of one that was taken as good ([`Event::NotCounting`]): the odd one out may have been
-//! the first.
+//! vsteer writes and syncs each line before the next action. It logs a run before it begins ([`Event::Starting`])
+//! and after it ends ([`Event::Ran`]). A run with only the first line was cut off; vsteer logs that and repeats the
+//! run. Bad runs ([`Bad`]) stay in the log but never enter a mean. Later runs can show that an earlier run is an
+//! outlier ([`Event::NotCounting`]).
 //!
-//! The number of blocks: the first stage, then what [`super::analyse::blocks::needed`] says of the question that needs most; it is written down
-//! ([`Event::Decided`]) and not asked again.
-//!
-//! Left out: settings that are dropped since they are plainly worse.
+//! The number of blocks is that of the first stage, then the one from [`super::analyse::blocks::needed`] for the
+//! question that needs most. vsteer logs it once ([`Event::Decided`]). Left out: dropping settings that are clearly
+//! worse.
 
 use super::analyse::{ALPHA, blocks};
 use super::description::Experiment;
@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use vsteer_core::nouns::HostConfig;
 
-/// The version of the log's form.
+/// Version of the log format.
 pub const LOG_VERSION: u32 = 1;
 
 /// One line of the log.
@@ -31,115 +31,119 @@ pub enum Event {
     Begun {
         /// [`LOG_VERSION`].
         version: u32,
-        /// All of it.
+        /// The whole description.
         experiment: Box<Experiment>,
-        /// When, ns since 1970 UTC.
+        /// Time, ns since 1970 UTC.
         unix_ns: u64,
-        /// The machine, without its VMs: the undo journal is of it, also after boots that change what it looks like.
+        /// The machine without its VMs. The undo journal belongs to it, even if reboots change its configuration.
         host: Box<HostConfig>,
-        /// What was in force before, factor by factor; `None` where nothing is set.
+        /// Value in force before the experiment, per factor; `None` if the factor sets nothing.
         found: Vec<Option<String>>,
     },
-    /// Somebody goes on, after an end of whatever kind.
+    /// The experiment continues after an interruption.
     Resumed {
-        /// When, ns since 1970 UTC.
+        /// Time, ns since 1970 UTC.
         unix_ns: u64,
-        /// Which boot of the machine.
+        /// Boot id of the machine.
         boot: String,
     },
-    /// These levels were set and read back.
+    /// vsteer set the levels of this setting and read them back.
     Set {
-        /// The block.
+        /// Index of the block.
         block: usize,
-        /// The setting.
+        /// Index of the setting.
         setting: usize,
     },
-    /// The machine is booted for a setting; `None`: for what was found first.
+    /// vsteer reboots the machine for a setting; `None`: for the former values.
     Booting {
-        /// The block.
+        /// Index of the block.
         block: usize,
-        /// The setting.
+        /// Index of the setting.
         setting: Option<usize>,
-        /// Which boot it was until then.
+        /// Boot id before the reboot.
         boot: String,
     },
     /// A run begins.
     Starting {
-        /// Its number.
+        /// Number of the run.
         number: usize,
-        /// Where it belongs.
+        /// Block, setting and repeat of the run.
         place: Place,
     },
     /// A run has ended.
     Ran(Run),
-    /// A run that was taken as good does not count after all: those after it tell.
+    /// A run counted as good, but later runs show that it is an outlier.
     NotCounting {
-        /// Its number.
+        /// Number of the run.
         number: usize,
-        /// Why.
+        /// Reason.
         bad: Bad,
     },
-    /// The first stage is over: so many blocks in all.
+    /// The first stage is complete, and the total number of blocks is decided.
     Decided {
-        /// Blocks.
+        /// Total number of blocks.
         blocks: usize,
-        /// How many would have been needed, where that is more.
+        /// Number of blocks needed, if that is more than the maximum.
         wanted: usize,
     },
-    /// All blocks are run and the settings are put back.
+    /// All blocks are done and the former values are restored.
     Ended,
 }
 
-/// What comes next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// A run that was announced was cut off: tell that.
+    /// Log that a run was cut off.
     CutOff(usize, Place),
-    /// A run that was taken as good is the odd one out: tell that.
+    /// Log that an earlier run is an outlier.
     NotCounting(usize, Bad),
     /// This run.
     Run(Place),
-    /// The first stage is over: decide on so many blocks.
+    /// The first stage is complete: log the total number of blocks.
     Decide {
-        /// Blocks.
+        /// Total number of blocks.
         blocks: usize,
-        /// How many would be needed.
+        /// Number of blocks needed, if that is more than the maximum.
         wanted: usize,
     },
-    /// Put back what was found, and end.
+    /// Restore the former values and end.
     End,
-    /// Nothing.
+    /// The experiment has ended.
     Nothing,
 }
 
-/// Could these lines be of their experiment? A log is a file, and others write files too.
+/// Checks that the lines of a log fit their experiment, because another program may have written the file.
 ///
 /// # Errors
-/// Which line could not be (counted from 0), and why.
+/// Index of the wrong line (from 0), and why it is wrong.
 pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
     let begun = events.iter().enumerate().find_map(|(i, e)| match e {
         Event::Begun { experiment, found, .. } => Some((i, experiment, found)),
         _ => None,
     });
     let Some((at, experiment, found)) = begun else {
-        // A log that was cut off before its first line is empty.
+        // A log that was cut off before its first line is empty, which is valid.
         return if events.is_empty() {
             Ok(())
         } else {
-            Err((0, "it does not begin with an experiment".to_owned()))
+            Err((0, "the log does not begin with an experiment".to_owned()))
         };
     };
     let told = |e: vsteer_core::Fault| (at, e.to_string());
     experiment.check_form().map_err(told)?;
     let laid = experiment.laid().map_err(told)?;
-    if at != 0 || found.len() != experiment.factors.len() {
-        return Err((at, "it begins with no experiment, or found other factors than it has".to_owned()));
+    if at != 0 {
+        return Err((0, "the log does not begin with an experiment".to_owned()));
+    }
+    if found.len() != experiment.factors.len() {
+        let (found, factors) = (found.len(), experiment.factors.len());
+        return Err((at, format!("the log has former values of {found} factors, expected {factors}")));
     }
     let (settings, measures) = (laid.settings.len(), experiment.measured().len());
     let repeats = experiment.warm_up + experiment.runs_per_visit;
     for (i, event) in events.iter().enumerate().skip(1) {
         let (place, run) = match event {
-            Event::Begun { .. } => return Err((i, "it begins a second time".to_owned())),
+            Event::Begun { .. } => return Err((i, "the experiment begins a second time".to_owned())),
             Event::Starting { place, .. } => (*place, None),
             Event::Ran(run) => (run.place, Some(run)),
             Event::Set { block, setting } | Event::Booting { block, setting: Some(setting), .. } => {
@@ -148,36 +152,42 @@ pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
             Event::NotCounting { number, .. } => {
                 let known = |e: &Event| matches!(e, Event::Ran(r) if r.number == *number);
                 if !events[..i].iter().any(known) {
-                    return Err((i, format!("there was no run {number}")));
+                    return Err((i, format!("the log has no run {number}")));
                 }
                 continue;
             }
             Event::Decided { blocks, .. } if *blocks > experiment.runs_most => {
-                return Err((i, format!("{blocks} blocks are more than runs_most")));
+                return Err((
+                    i,
+                    format!("{blocks} blocks are more than runs_most ({})", experiment.runs_most),
+                ));
             }
             _ => continue,
         };
         if place.block >= experiment.runs_most || place.setting >= settings || place.repeat >= repeats {
-            return Err((i, format!("this experiment has no {place:?}")));
+            return Err((i, format!("the experiment has no {place:?}")));
         }
-        if run.is_some_and(|r| r.values.len() != measures || r.took_s.is_some_and(|t| t < 0.0)) {
-            return Err((i, format!("a run of {measures} measures does not look so")));
+        if let Some(values) = run.map(|r| r.values.len()).filter(|n| *n != measures) {
+            return Err((i, format!("the run has {values} values, expected {measures}")));
+        }
+        if let Some(took_s) = run.and_then(|r| r.took_s).filter(|t| *t < 0.0) {
+            return Err((i, format!("the run took {took_s} s, which is less than 0")));
         }
     }
     Ok(())
 }
 
-/// A run that was bad is made again so often at its visit.
+/// How often a bad run is repeated during its visit.
 pub const ATTEMPTS: usize = 3;
-/// A setting that did not take in so many blocks, and never in between, is not tried again.
+/// A setting that could not be set in this many consecutive blocks is given up.
 const NOT_TAKEN_MOST: usize = 2;
 
-/// Longer than others by this factor, or shorter, is no scatter.
+/// A run that is longer or shorter than others by this factor is an outlier.
 const TENFOLD: f64 = 10.0;
-/// Below this, s, it is the machine's own scatter: a busy one keeps a process waiting for as long.
+/// Shorter runs, s, are never outliers: on a busy machine a process waits about this long.
 const SCATTER_S: f64 = 0.5;
 
-/// The values in the middle: one, or of an even number two, between which nobody decides.
+/// The middle value, or the two middle values of an even number.
 fn middle(took: &[f64]) -> Option<[f64; 2]> {
     let mut sorted = took.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -185,30 +195,30 @@ fn middle(took: &[f64]) -> Option<[f64; 2]> {
     Some([at(sorted.len().checked_sub(1)? / 2)?, at(sorted.len() / 2)?])
 }
 
-/// Is `took_s` ten times each of these, or a tenth?
+/// Ratio of `took_s` to the nearest middle value, if it is at least 10 or at most 0.1 for each.
 fn tenfold(took_s: f64, middle: [f64; 2]) -> Option<Bad> {
     let odd = |m: f64| {
         let times = took_s / m;
         (took_s.max(m) > SCATTER_S && !(TENFOLD.recip()..=TENFOLD).contains(&times)).then_some(times)
     };
     let (low, high) = (odd(middle[0])?, odd(middle[1])?);
-    // Of the nearer one.
+    // The nearer of the two middle values.
     let times = if libm::log(low).abs() < libm::log(high).abs() { low } else { high };
     Some(Bad::Tenfold { times })
 }
 
-/// Where an experiment is.
+/// State of an experiment, read from its log.
 #[derive(Debug, Clone)]
 pub struct Progress<'a> {
     experiment: &'a Experiment,
     laid: &'a Laid,
     events: &'a [Event],
-    /// As they are taken now.
+    /// The runs as they count now.
     runs: Vec<Cow<'a, Run>>,
 }
 
 impl<'a> Progress<'a> {
-    /// Of these lines.
+    /// State after these lines of the log.
     pub fn new(experiment: &'a Experiment, laid: &'a Laid, events: &'a [Event]) -> Progress<'a> {
         let mut runs: Vec<Cow<'a, Run>> = Vec::new();
         for event in events {
@@ -230,20 +240,20 @@ impl<'a> Progress<'a> {
         self.runs.iter().map(|run| &**run)
     }
 
-    /// How long runs of this setting took that came to their end, also those that do not count since they took so much longer than others: which of two is
-    /// the odd one only those after them tell.
+    /// Durations of this setting's completed runs, s. Includes outliers, because only later runs show which of two
+    /// runs is the outlier.
     fn took(&self, setting: usize, warm_up: bool) -> Vec<f64> {
         let ended = |r: &&Run| matches!(r.bad, None | Some(Bad::Tenfold { .. }));
         let of_it = self.runs().filter(|r| r.place.setting == setting && r.warm_up == warm_up);
         of_it.filter(ended).filter_map(|r| r.took_s).collect()
     }
 
-    /// Did a run that has just ended take ten times as long as others of its setting, or a tenth?
+    /// Is the last run an outlier compared with the setting's other runs?
     pub fn tenfold(&self, run: &Run) -> Option<Bad> {
         tenfold(run.took_s?, middle(&self.took(run.place.setting, run.warm_up))?)
     }
 
-    /// A run that was taken as good, and is the odd one out by those after it.
+    /// An earlier good run that is an outlier according to later runs.
     fn odd_one_out(&self) -> Option<(usize, Bad)> {
         let mut middles = BTreeMap::new();
         self.runs().filter(|r| r.bad.is_none()).find_map(|r| {
@@ -254,7 +264,7 @@ impl<'a> Progress<'a> {
         })
     }
 
-    /// Blocks in all, as far as that is known: the first stage's until it is decided.
+    /// Total number of blocks; that of the first stage until it is decided.
     pub fn blocks(&self) -> usize {
         let decided = self.events.iter().find_map(|e| match e {
             Event::Decided { blocks, .. } => Some(*blocks),
@@ -268,7 +278,7 @@ impl<'a> Progress<'a> {
             || self.events.iter().any(|e| matches!(e, Event::Decided { .. }))
     }
 
-    /// Has this setting failed to take so often that it is not tried any more?
+    /// Was this setting given up because it could not be set?
     pub fn given_up(&self, setting: usize) -> bool {
         let of_it = self.runs().filter(|r| r.place.setting == setting);
         let trailing =
@@ -276,12 +286,12 @@ impl<'a> Progress<'a> {
         trailing >= NOT_TAKEN_MOST
     }
 
-    /// The number that the next run has.
+    /// Number of the next run.
     pub fn next_number(&self) -> usize {
         self.events.iter().filter(|e| matches!(e, Event::Starting { .. })).count()
     }
 
-    /// The run of a visit that is to be made; `None`: the visit is over.
+    /// The next run of a visit; `None` if the visit is complete.
     fn of_visit(
         &self,
         block: usize,
@@ -294,11 +304,11 @@ impl<'a> Progress<'a> {
             if tried.iter().any(|r| r.bad.is_none()) {
                 continue;
             }
-            // What did not take will not in a minute's time, nor will the visit's other runs be of it.
+            // A setting that could not be set will not work a minute later, so the visit ends.
             if tried.iter().any(|r| r.bad.as_ref().is_some_and(|b| !b.may_pass())) {
                 return None;
             }
-            // Being cut off is nobody's fault: it does not count as an attempt.
+            // A run that was cut off does not count as an attempt.
             let failed = tried.iter().filter(|r| r.bad != Some(Bad::CutOff)).count();
             if failed < ATTEMPTS {
                 return Some(Place { block, setting, repeat, attempt: tried.len() });
@@ -307,7 +317,7 @@ impl<'a> Progress<'a> {
         None
     }
 
-    /// What comes next.
+    /// The next action.
     pub fn next(&self) -> Next {
         if self.events.iter().any(|e| matches!(e, Event::Ended)) {
             return Next::Nothing;
@@ -349,14 +359,14 @@ impl<'a> Progress<'a> {
         Next::Decide { blocks: wanted.min(self.experiment.runs_most), wanted }
     }
 
-    /// How many blocks the question that needs most asks for.
+    /// Number of blocks for the question that needs most.
     fn wanted(&self) -> usize {
         let Some(margin) = self.experiment.margin_percent else { return self.blocks() };
         let all: Vec<&Run> = self.runs().collect();
         let values = values_of_block(self.laid, &all, 0);
         let of = |c: &super::design::Contrast| {
             let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).collect();
-            // Per cent where values are logarithms, else of the mean of all.
+            // In per cent if values are logarithms, otherwise relative to the mean of all values.
             let unit = if values.logarithms { 1.0 } else { values.mean().abs().max(f64::MIN_POSITIVE) };
             let margin = if values.logarithms { libm::log1p(margin / 100.0) } else { margin / 100.0 };
             blocks::needed(&x, margin * unit, ALPHA)
@@ -373,7 +383,8 @@ mod tests {
 
     fn experiment(more: &str) -> Experiment {
         let text = format!(
-            "name = \"t\"\ndesign = \"one-at-a-time\"\nwarm_up = 1\n{more}\n[workload]\ncommand = \"x {{a}}\"\n[[factor]]\nname = \"a\"\nlevels = [\"0\", \"1\", \"2\"]\n"
+            "name = \"t\"\ndesign = \"one-at-a-time\"\nwarm_up = 1\n{more}\n[workload]\ncommand = \"x \
+                {{a}}\"\n[[factor]]\nname = \"a\"\nlevels = [\"0\", \"1\", \"2\"]\n"
         );
         toml::from_str(&text).unwrap()
     }
@@ -489,7 +500,8 @@ mod tests {
         assert_eq!((told.counted, told.bad.len()), (0, 3 * 5 * 2 * ATTEMPTS));
     }
 
-    /// Carries an experiment through as whoever carries it out does; `took` is how long a run takes, by how many its setting had before.
+    /// Runs an experiment like the real runner; `took` is how long a run takes, by how many
+    /// its setting had before.
     fn carry_times(e: &Experiment, took: impl Fn(usize, usize) -> f64) -> Vec<Event> {
         let laid = e.laid().unwrap();
         let mut events = Vec::new();
@@ -537,7 +549,7 @@ mod tests {
             assert!(told.bad.len() <= 2 && told.bad.iter().all(|(r, _)| r.place.setting == 1), "{told:#?}");
             let of_it = told.measures[0].settings.iter().find(|s| s.words == "a=1").unwrap();
             assert!(of_it.values.len() == 5 && of_it.values.iter().all(|v| (v - 2.5).abs() < 1e-9));
-            // Cut anywhere, whoever goes on says the same of it.
+            // Cut at any place, the continued experiment has the same result.
             for cut in (0..events.len()).filter(|i| matches!(events[*i], Event::NotCounting { .. })) {
                 let next = Progress::new(&e, &laid, &events[..cut]).next();
                 assert!(matches!(next, Next::NotCounting(number, _) if
@@ -586,6 +598,6 @@ mod tests {
     fn what_does_not_count_after_all_is_of_a_run_that_was_made() {
         let e = experiment("");
         let lone = Event::NotCounting { number: 7, bad: Bad::Tenfold { times: 12.0 } };
-        assert!(check(&events_of(&e, &[lone])).unwrap_err().1.contains("no run 7"));
+        assert!(check(&events_of(&e, &[lone])).unwrap_err().1.contains("has no run 7"));
     }
 }

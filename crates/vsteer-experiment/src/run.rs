@@ -1,6 +1,6 @@
-//! What came of one run of the workload, and why might it not count?
+//! What is the result of one run of the workload, and why may it not count?
 //!
-//! What is bad about a run is a value, too: it is kept, and never averaged in.
+//! A bad run stays in the log with its reason but never enters a mean.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,53 +8,53 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum Bad {
-    /// The workload ended with this code (128 and a signal's number).
+    /// The workload failed with this exit code (128 plus the signal's number after a signal).
     Failed {
-        /// The code.
+        /// Exit code.
         code: i32,
     },
-    /// `prepare` did.
+    /// The command `prepare` failed.
     NotPrepared {
-        /// Why.
+        /// Reason of the failure.
         why: String,
     },
-    /// It was ended at the time limit.
+    /// vsteer ended the run at the time limit.
     TimedOut,
-    /// It did not print the number of this measure.
+    /// The workload did not print the number of this measure.
     NoNumber {
-        /// The measure.
+        /// Name of the measure.
         measure: String,
     },
-    /// A setting did not take: it was set and is not in force.
+    /// A factor was set, but another value is in force.
     NotTaken {
-        /// The factor.
+        /// Name of the factor.
         factor: String,
-        /// What was set.
+        /// Level that was set.
         wanted: String,
-        /// What was read back, or why nothing was.
+        /// Value that was read back, or why none could be read.
         found: String,
     },
-    /// It took ten times as long as its setting's other runs, or a tenth.
+    /// The run took at least ten times as long as the setting's other runs, or at most a tenth.
     Tenfold {
-        /// Of the median of those.
+        /// Duration as a multiple of the nearest middle value of the others.
         times: f64,
     },
-    /// The wall clock was changed meanwhile by so many seconds.
+    /// The wall clock changed during the run.
     ClockChanged {
-        /// Seconds.
+        /// Change, s.
         by_s: f64,
     },
-    /// The machine slept meanwhile.
+    /// The machine slept during the run.
     Suspended {
-        /// Seconds.
+        /// Length of the sleep, s.
         for_s: f64,
     },
-    /// It was cut off: Ctrl-C, a crash, a kill, a boot.
+    /// The run was cut off: Ctrl-C, a crash, a kill or a reboot.
     CutOff,
 }
 
 impl Bad {
-    /// Is there any sense in making the run again at once?
+    /// Can a repeat right away succeed?
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self, Bad::NotTaken { .. })
     }
@@ -63,52 +63,54 @@ impl Bad {
 impl std::fmt::Display for Bad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Bad::Failed { code } => write!(f, "it failed ({code})"),
-            Bad::NotPrepared { why } => write!(f, "it could not be prepared: {why}"),
-            Bad::TimedOut => write!(f, "it was ended at the time limit"),
-            Bad::NoNumber { measure } => write!(f, "it did not print {measure}"),
+            Bad::Failed { code } => write!(f, "the workload failed with exit code {code}"),
+            Bad::NotPrepared { why } => write!(f, "the command `prepare` failed: {why}"),
+            Bad::TimedOut => write!(f, "the run exceeded the time limit"),
+            Bad::NoNumber { measure } => write!(f, "the workload did not print {measure}"),
             Bad::NotTaken { factor, wanted, found } => {
-                write!(f, "{factor} did not take: {wanted:?} was set, in force is {found}")
+                write!(f, "{factor} was set to {wanted:?}, but the value in force is {found}")
             }
-            Bad::Tenfold { times } => write!(f, "it took {times:.3} times as long as others of its setting"),
-            Bad::ClockChanged { by_s } => write!(f, "the clock was changed by {by_s:.1} s meanwhile"),
-            Bad::Suspended { for_s } => write!(f, "the machine slept for {for_s:.1} s meanwhile"),
-            Bad::CutOff => write!(f, "it was cut off"),
+            Bad::Tenfold { times } => {
+                write!(f, "the run took {times:.3} times as long as other runs of its setting")
+            }
+            Bad::ClockChanged { by_s } => write!(f, "the clock changed by {by_s:.1} s during the run"),
+            Bad::Suspended { for_s } => write!(f, "the machine slept for {for_s:.1} s during the run"),
+            Bad::CutOff => write!(f, "the run was cut off"),
         }
     }
 }
 
-/// Where in the experiment a run is.
+/// Place of a run in the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
-    /// The block.
+    /// Index of the block.
     pub block: usize,
-    /// The setting.
+    /// Index of the setting.
     pub setting: usize,
-    /// Which of the visit's runs, warm-up first.
+    /// Index of the run within the visit, warm-up runs first.
     pub repeat: usize,
-    /// How often it was tried before.
+    /// Number of earlier attempts.
     pub attempt: usize,
 }
 
-/// One run.
+/// Result of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its number in the log: the names of its output files.
+    /// Number in the log, which names its output files.
     pub number: usize,
-    /// Where it belongs.
+    /// Block, setting and repeat of the run.
     pub place: Place,
-    /// Does it only warm up?
+    /// Whether the run is a warm-up that does not count.
     pub warm_up: bool,
-    /// When it began, ns since 1970 UTC.
+    /// Start time, ns since 1970 UTC.
     pub unix_ns: u64,
-    /// How long it took, s; `None` where it did not end by itself.
+    /// Duration, s; `None` if the run did not end by itself.
     pub took_s: Option<f64>,
-    /// What was measured, in the measures' order; `None`: not in this run.
+    /// Values in the order of the measures; `None`: not measured in this run.
     pub values: Vec<Option<f64>>,
-    /// What was not measured in it, and why: a power meter that is gone.
+    /// Measures without a value, with the reason (such as a power meter that is gone).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Why it does not count.
+    /// Why the run does not count; `None` if it counts.
     pub bad: Option<Bad>,
 }

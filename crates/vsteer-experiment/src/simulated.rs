@@ -1,11 +1,12 @@
-//! How often is the analysis wrong? Experiments whose truth is known, made up by the thousand and analysed as measured ones are.
+//! How often is the analysis wrong? Analyses thousands of simulated experiments whose truth is known.
 //!
-//! Times are normal around their settings' means, with the published study's deviations; block and drift effects are added where a design is meant to
-//! bear them. Counted are false alarms (no true difference, one told), finds (a true difference, told) beside the power that was computed, and
-//! intervals that hold the truth. A deviation of 20,000 counts at 5 % is 0.15 points, so figures are good to 0.3.
+//! Times are normal around their settings' means, with the published study's deviations; block and drift effects
+//! are added where a design is meant to cancel them. It counts false alarms (a difference reported without a true
+//! one), finds (a true difference reported) with the computed power, and intervals that hold the truth. A deviation
+//! of 20,000 counts at 5 % is 0.15 points, so figures are good to 0.3.
 //!
-//! Two ways that are not used are counted too, so that the figures are seen to be able to fail: a plain interval that is stopped at a margin, and
-//! settings run one after the other on a host that drifts.
+//! Two ways that are not used are counted too, so that the figures are seen to be able to fail: a plain interval
+//! that is stopped at a margin, and settings run one after the other on a host that drifts.
 //!
 //! Left out: values that are not normal: rank tests do not need it, t tests of 5 and more runs bear moderate skew.
 
@@ -41,7 +42,7 @@ pub struct Counted {
     pub by: String,
     /// How many of the experiments, %.
     pub percent: f64,
-    /// From and to which it must be, %; `None`: told for comparison.
+    /// Allowed range, %; `None`: only for comparison.
     pub accepted: Option<(f64, f64)>,
     /// What was computed, %, where it was.
     pub computed: Option<f64>,
@@ -146,7 +147,7 @@ fn apart(name: &str, sd: [f64; 2], n: usize, experiments: usize, seed: u64) -> V
     let moved = MEAN_S * (1.0 + TRUE_PERCENT / 100.0);
     let (mut alarms, mut unequal, mut ranks, mut covered, mut found) = (0, 0, 0, 0, 0);
     for i in 0..experiments {
-        // Nothing differs: one setting's runs, dealt to two names.
+        // No true difference: runs of one setting under two names.
         let same = sd[i % 2];
         let (a, b) = (draw.runs(n, MEAN_S, same), draw.runs(n, MEAN_S, same));
         let p = |a: &[f64], b: &[f64]| {
@@ -167,9 +168,9 @@ fn apart(name: &str, sd: [f64; 2], n: usize, experiments: usize, seed: u64) -> V
     let truth = welch(Summary { n, mean: MEAN_S, sd: sd[0] }, Summary { n, mean: moved, sd: sd[1] })
         .expect("values vary");
     let computed = power::of_t(truth.value(), truth.standard_error, truth.df, ALPHA);
-    tally.row("false alarms, nothing differs", "Welch", alarms, LEVEL, None);
+    tally.row("false alarms, no true difference", "Welch", alarms, LEVEL, None);
     tally.row("false alarms, deviations differ", "Welch", unequal, LEVEL, None);
-    tally.row("false alarms, nothing differs", "Mann-Whitney", ranks, LEVEL_AT_MOST, None);
+    tally.row("false alarms, no true difference", "Mann-Whitney", ranks, LEVEL_AT_MOST, None);
     tally.row("covered", "Student's interval of a mean", covered, COVERAGE, None);
     tally.row(
         &format!("found, {TRUE_PERCENT} % true"),
@@ -185,7 +186,8 @@ fn apart(name: &str, sd: [f64; 2], n: usize, experiments: usize, seed: u64) -> V
 const MARGIN_PERCENT: f64 = 1.5;
 const BLOCKS_MOST: usize = 200;
 
-/// Logarithms of values with unequal deviations differ by half the difference of their squares, though their means are equal.
+/// Logarithms of values with unequal deviations differ by half the difference of their squares, though their means
+/// are equal.
 fn log_bias() -> f64 {
     0.5 * (VM_SD_S[0] * VM_SD_S[0] - VM_SD_S[1] * VM_SD_S[1]) / (MEAN_S * MEAN_S)
 }
@@ -194,7 +196,8 @@ fn log_bias() -> f64 {
 fn in_blocks(first: usize, experiments: usize, seed: u64) -> Vec<Counted> {
     let mut tally = Tally::new(
         format!(
-            "a pair in blocks, {first} first, as many as +-{MARGIN_PERCENT} % asks for; the host drifts by 10 %"
+            "a pair in blocks, {first} first, as many as +-{MARGIN_PERCENT} % asks for; the host drifts by \
+                10 %"
         ),
         experiments,
     );
@@ -230,7 +233,7 @@ fn in_blocks(first: usize, experiments: usize, seed: u64) -> Vec<Counted> {
     let margin = libm::log1p(MARGIN_PERCENT / 100.0);
     let computed = power::of_two_stages(truth, margin, first as f64 - 1.0, ALPHA);
     let by = format!("Stein's two stages ({:.1} blocks on average)", blocks as f64 / experiments as f64);
-    tally.row("false alarms, nothing differs", &by, alarms, LEVEL, None);
+    tally.row("false alarms, no true difference", &by, alarms, LEVEL, None);
     tally.row("covered, the difference", &by, covered, COVERAGE, None);
     tally.row(
         "covered, a setting's mean",
@@ -274,7 +277,7 @@ fn stopped_plainly(experiments: usize, seed: u64) -> Vec<Counted> {
         };
         covered += usize::from(stats::mean(&x).expect("there are five").abs() <= half);
     }
-    // That it falls short is what it is told for.
+    // This row shows that the interval covers too little.
     tally.row("covered", "Student's interval, stopped at a margin", covered, Some((0.0, 94.5)), None);
     tally.rows
 }
@@ -284,7 +287,7 @@ fn varied(factors: usize, levels: usize) -> Vec<Varied> {
     (0..factors).map(|f| Varied { name: format!("f{f}"), levels: levels.clone(), boots: false }).collect()
 }
 
-/// Six levels against a first one: how often is any of the six told to differ where none does?
+/// Six levels compared with a first one: how often is a difference reported if there is none?
 fn one_at_a_time(experiments: usize, seed: u64) -> Vec<Counted> {
     const BLOCKS: usize = 8;
     let mut tally = Tally::new(format!("one factor of seven levels, {BLOCKS} blocks"), experiments);
@@ -389,8 +392,8 @@ fn drifting(experiments: usize, seed: u64) -> Vec<Counted> {
             .collect();
         blocks += usize::from(TwoStage::of(&x, RUNS).expect("there are many").p() < ALPHA);
     }
-    tally.row("false alarms, nothing differs", "one after the other, Welch (not used)", apart, None, None);
-    tally.row("false alarms, nothing differs", "in blocks", blocks, LEVEL_AT_MOST, None);
+    tally.row("false alarms, no true difference", "one after the other, Welch (not used)", apart, None, None);
+    tally.row("false alarms, no true difference", "in blocks", blocks, LEVEL_AT_MOST, None);
     tally.rows
 }
 

@@ -1,8 +1,9 @@
 //! Does a published study's text agree with its own tables, once they are read with the right statistics?
 //!
-//! From a table's n, mean and deviation follow its margins (by 1.96, as printed, and by Student's t), every comparison's verdict by Welch, and its effect per cent
-//! of what is faster, as the text counts. A printed figure agrees if some values that round to the printed ones give it. What the text only
-//! says (a profile brings 45 %) is ranked beside what the tables bear out, and told apart.
+//! From a table's n, mean and deviation follow its margins (by 1.96, as printed, and by Student's t), every
+//! comparison's verdict by Welch, and its effect per cent of what is faster, as the text counts. A printed figure
+//! agrees if some values that round to the printed ones give it. What the text only says without a table (a profile
+//! brings 45 %) is ranked too, but marked.
 //!
 //! Left out: charts, whose values cannot be read.
 
@@ -47,7 +48,7 @@ pub struct Study {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// Its name.
+    /// Name of the row.
     pub name: String,
     /// Runs.
     pub n: usize,
@@ -87,7 +88,7 @@ pub struct Compared {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
-    /// Which.
+    /// Name of the comparison.
     pub what: String,
     /// The smaller, s.
     pub small_s: f64,
@@ -103,7 +104,7 @@ pub struct Pair {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
-    /// The setting.
+    /// Name of the setting.
     pub setting: String,
     /// What it brings, %; 0: nothing that could be measured.
     pub gain_percent: f64,
@@ -115,11 +116,11 @@ pub struct Said {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Its name.
+    /// Name of the profile.
     pub name: String,
     /// How much longer the VM's build takes than under the quickest, %.
     pub slower_percent: f64,
-    /// Idle watts above the most sparing one; `None`: not told.
+    /// Idle power above the lowest one, W; `None`: unknown.
     pub idle_watts: Option<f64>,
 }
 
@@ -177,7 +178,7 @@ pub struct PairTold {
 /// A setting's rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// The setting.
+    /// Name of the setting.
     pub setting: String,
     /// What it brings, %.
     pub gain_percent: f64,
@@ -215,7 +216,7 @@ impl StudyTold {
     }
 }
 
-/// Half of the last digit of a figure with so many decimals.
+/// Half of the last digit of a figure with this many decimals.
 fn half_digit(decimals: u32) -> f64 {
     0.5 / libm::pow(10.0, f64::from(decimals))
 }
@@ -272,14 +273,14 @@ fn differences(study: &Study) -> Result<Vec<(&Compared, Difference)>, Fault> {
         let cell = study.cells.iter().find(|c| c.name == name);
         let summary = cell.and_then(|c| Some(Summary { n: c.n, mean: c.mean_s?, sd: c.sd_s }));
         summary.ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, format!("the study has no cell {name:?} with a mean"))
+            Fault::new(FaultKind::BadInput, format!("the study has no table row {name:?} with a mean"))
         })
     };
     let mut differences: Vec<(&Compared, Difference)> = Vec::new();
     for c in &study.comparisons {
         let d = welch(find(&c.after)?, find(&c.before)?);
         let d = d.ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, format!("comparison {:?}: nothing varies", c.what))
+            Fault::new(FaultKind::BadInput, format!("comparison {:?}: both rows have no deviation", c.what))
         })?;
         differences.push((c, d));
     }
@@ -382,7 +383,8 @@ mod tests {
         let percents = [of("VM mitigations off (host's off)"), of("VM mitigations off (host's on)")]
             .map(|c| c.percent.unwrap().likely);
         assert!((percents[0] - 12.41).abs() < 0.01 && (percents[1] - 14.20).abs() < 0.01, "{percents:?}");
-        // "Slightly outside the margins" by the eye; p = 0.075 before any correction, and less than 1.9 s could not be seen.
+        // "Slightly outside the margins" by the eye; p = 0.075 before any correction, and less than 1.9 s could not
+        // be seen.
         let in_vm = of("host mitigations off, in the VM (VM's on)");
         assert!((in_vm.p - 0.075).abs() < 2e-3 && in_vm.outcome == Outcome::NotSeen, "{in_vm:?}");
         assert!((1.8..2.0).contains(&in_vm.smallest_visible_s), "{in_vm:?}");

@@ -1,9 +1,9 @@
-//! Who ran while a vCPU was ready? What an observer's blame matrix would have said of a simulation.
+//! Which vCPU ran while another one was ready? The blame matrix of a simulation.
 //!
-//! Idea: a ready vCPU waits for the pCPU that it ran on last (before it ever ran, the first that it may use). Whenever that
-//! pCPU changes hands, everybody who waits there charges the time since the last change: to placement as far as any pCPU
-//! that it may use was idle meanwhile, the rest to who ran. So between two changes there is one culprit, nothing has to be
-//! walked back, and the rows of a vCPU sum to its ready time, exactly.
+//! Idea: a ready vCPU waits for the pCPU that it ran on last (before it ever ran, the first that it may use).
+//! Whenever that pCPU changes hands, everybody who waits there charges the time since the last change: to placement
+//! as far as any pCPU that it may use was idle meanwhile, the rest to who ran. So between two changes there is one
+//! culprit, nothing has to be walked back, and the rows of a vCPU sum to its ready time, exactly.
 //!
 //! As the collector of a real host does it (docs/decisions/0003), but that nothing is ever too old to be named.
 //! Left out: where the policy really queued it; one that is pulled elsewhere at last has waited for its old pCPU.
@@ -157,7 +157,7 @@ impl Blame {
         Blame(Rc::new(RefCell::new(Books { waiters, queues, clocks })))
     }
 
-    /// Who made whom wait since the last call, up to `now_ns`; waits that are not over too.
+    /// Blame since the last call, up to `now_ns`, including waits that are not over.
     pub fn drain(&self, now_ns: u64) -> Vec<BlameSample> {
         let books = &mut *self.0.borrow_mut();
         let mut all = Vec::new();
@@ -212,8 +212,8 @@ mod tests {
     use vsteer_core::CpuSet;
     use vsteer_core::topology::machine;
 
-    /// Two pCPUs; A may use both, B and C the first only. 0: all are ready, both pCPUs idle. 2: B gets pCPU 0, at 3 A the
-    /// other. C, which waits for pCPU 0: placement up to 2, then B; at 9 C takes over: B waits for C.
+    /// Two pCPUs; A may use both, B and C the first only. 0: all are ready, both pCPUs idle. 2: B gets pCPU 0, at 3
+    /// A the other. C, which waits for pCPU 0: placement up to 2, then B; at 9 C takes over: B waits for C.
     #[test]
     fn waits_are_charged_to_who_ran_and_to_placement() {
         let one = |name: &str, set: CpuSet| VmSetup::new(name, vec![VcpuSetup::new(Demand::Hog).pinned(set)]);

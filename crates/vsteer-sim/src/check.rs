@@ -1,17 +1,17 @@
-//! Is that possible on a real machine? What must hold at every event, whatever the scheduler is.
+//! Could a real machine do this? Checks the invariants of every scheduler at every event.
 //!
-//! Idea: an observer that keeps books of its own. It is told every transition ([`Watch`]) and derives from these alone
-//! who is where and for how long; the engine's arrays are not asked for what they are to prove. It holds:
+//! Idea: an independent observer. It sees every transition ([`Watch`]) and derives from these alone where each vCPU
+//! is and for how long, without the engine's arrays. It checks:
 //! 1. time never runs backwards;
 //! 2. a transition begins in the state that the last one of that vCPU ended in;
 //! 3. a vCPU is on at most one pCPU, a pCPU runs at most one vCPU, and one that its affinity and pool allow;
 //! 4. the times in all states sum to the elapsed time, for every vCPU, exactly;
 //! 5. a capped VM uses no more than its cap, within three accounting periods of 30 ms at the full speed of its vCPUs;
 //! 6. where the policy claims to conserve work, no pCPU stays idle (longer than it says) while a vCPU that may run
-//!    there is ready.
+//! there is ready.
 //!
-//! A broken one is a bug, and panics with the time, the vCPU and both states.
-//! Left out: what is particular to one scheduler (its weights, its latencies): closed forms, in `tests/`.
+//! A violation is a bug and panics with the time, the vCPU and both states. Left out: properties of
+//! single schedulers (weights, latencies), which the closed forms in `tests/` check.
 
 use super::engine::Watch;
 use super::policy::{About, Conserving, View};
@@ -70,7 +70,7 @@ impl Invariants {
         for (i, b) in self.books.iter().enumerate() {
             let sum: u64 = b.ns.iter().sum::<u64>() + (self.now_ns - b.since_ns);
             if sum != self.now_ns {
-                self.fail("its states do not sum to the elapsed time", Vcpu(i as u32));
+                self.fail("the times in all states do not sum to the elapsed time", Vcpu(i as u32));
             }
         }
     }
@@ -113,7 +113,7 @@ impl Invariants {
             let since_ns = *book.slighted_since_ns.get_or_insert(now_ns);
             // What happens at one instant may need several events.
             if now_ns - since_ns > within_ns {
-                self.fail("ready while a pCPU that it may use idles", Vcpu(i as u32));
+                self.fail("the vCPU is ready while an allowed pCPU idles", Vcpu(i as u32));
             }
         }
     }
@@ -127,20 +127,20 @@ impl Watch for Invariants {
         self.now_ns = now_ns;
         let book = &self.books[v.i()];
         if book.state != from || from == to {
-            self.fail(&format!("goes from {from:?} to {to:?}"), v);
+            self.fail(&format!("the vCPU goes from {from:?} to {to:?}"), v);
         }
         if from == State::Running {
             let on = book.pcpu.expect("a running vCPU has a pCPU");
             if p != Some(on) || self.on[on.i()] != Some(v) {
-                self.fail("leaves a pCPU that it was not on", v);
+                self.fail("the vCPU leaves a pCPU that it was not on", v);
             }
             self.on[on.i()] = None;
             self.idle += 1;
         }
         if to == State::Running {
-            let Some(p) = p else { self.fail("runs nowhere", v) };
+            let Some(p) = p else { self.fail("the vCPU runs on no pCPU", v) };
             if let Some(other) = self.on[p.i()] {
-                self.fail(&format!("gets {p:?}, where {other:?} runs"), v);
+                self.fail(&format!("the vCPU gets {p:?}, where {other:?} runs"), v);
             }
             self.on[p.i()] = Some(v);
             self.idle -= 1;
@@ -161,17 +161,17 @@ impl Watch for Invariants {
         for (i, v) in self.on.iter().enumerate() {
             let p = Pcpu(i as u32);
             if view.running(p) != *v {
-                panic!("{}: {p:?} runs {:?}, by the books {v:?}", self.policy, view.running(p));
+                panic!("{}: {p:?} runs {:?}, but the observer expects {v:?}", self.policy, view.running(p));
             }
             if let Some(v) = v
                 && !host.allows(*v, p)
             {
-                self.fail(&format!("runs on {p:?} against its affinity"), *v);
+                self.fail(&format!("the vCPU runs on {p:?}, which its affinity forbids"), *v);
             }
         }
         for (i, b) in self.books.iter().enumerate() {
             if view.state(Vcpu(i as u32)) != b.state {
-                self.fail("is in another state by the engine's books", Vcpu(i as u32));
+                self.fail("the engine has the vCPU in another state", Vcpu(i as u32));
             }
         }
         self.sums();

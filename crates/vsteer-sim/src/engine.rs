@@ -1,4 +1,4 @@
-//! What happens on a host under a scheduler? The discrete-event engine: time, states, accounts.
+//! What happens on a host under a scheduler? The discrete-event engine with time, states and accounts.
 //!
 //! Idea: a host is a queue of its next events (policy timers, pCPUs, blocked vCPUs, in that order at one instant), and
 //! nothing else moves it. A pCPU has one event: the end of its vCPU's burst or of its slice, whichever is first. A
@@ -43,7 +43,7 @@ pub trait Watch {
 
 impl Watch for () {}
 
-/// Both are told.
+/// Passes every transition to both.
 impl<A: Watch, B: Watch> Watch for (A, B) {
     fn moved(&mut self, now_ns: u64, v: Vcpu, from: State, to: State, p: Option<Pcpu>) {
         self.0.moved(now_ns, v, from, to, p);
@@ -89,7 +89,7 @@ impl<P: Policy> Engine<P> {
 }
 
 impl<P: Policy, W: Watch> Engine<P, W> {
-    /// A host at time 0 whose every transition `watch` is told.
+    /// A host at time 0. `watch` gets every transition.
     ///
     /// # Errors
     /// As [`Host::new`], and where the policy refuses.
@@ -193,7 +193,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.now_ns
     }
 
-    /// The host.
+    /// The simulated host.
     pub fn host(&self) -> &Host {
         &self.core.host
     }
@@ -213,7 +213,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.account(v)
     }
 
-    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that do not repeat.
+    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that
+    /// do not repeat.
     pub fn took_ns(&self, v: Vcpu) -> &[u64] {
         match self.core.links.holds(v.i()) {
             true => self.core.links.took_ns(v.i()),
@@ -377,7 +378,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         }
     }
 
-    /// Asks the policy whom `p` runs, and does it. `why` names who ran until now; its work is settled.
+    /// Asks the policy which vCPU `p` runs, and switches to it. `why` names the vCPU that ran until now; its work
+    /// is accounted.
     #[inline]
     fn ask(&mut self, p: usize, why: Why) {
         let pool = self.core.host.pcpus[p].pool.i();
@@ -429,21 +431,31 @@ fn check_weight<P: Policy>(vm: &str, weight: Option<u32>, cap_pct: Option<u32>) 
     let bad = |what: String, help: String| Err(Fault::new(FaultKind::BadInput, what).help(help));
     match weight {
         Some(_) if about.default_weight == 0 => {
-            return bad(format!("VM {vm:?}: a weight under `{}`", about.name), "it knows no weights".into());
+            return bad(
+                format!(
+                    "VM {vm:?} has a weight, but scheduler `{}` has no \
+                weights",
+                    about.name
+                ),
+                "leave the weight out".into(),
+            );
         }
         Some(w) if !(least..=most).contains(&w) => {
             return bad(
-                format!("VM {vm:?}: weight {w}"),
-                format!("from {least} to {most} under `{}`", about.name),
+                format!("VM {vm:?} has the weight {w}, which is out of range"),
+                format!("give {least} to {most} for scheduler `{}`", about.name),
             );
         }
         _ => {}
     }
     match cap_pct {
-        Some(_) if !about.caps => {
-            bad(format!("VM {vm:?}: a cap under `{}`", about.name), "it knows no caps".into())
-        }
-        Some(0) => bad(format!("VM {vm:?}: a cap of 0 %"), "leave it out for no cap".into()),
+        Some(_) if !about.caps => bad(
+            format!("VM {vm:?} has a cap, but scheduler `{}` has no caps", about.name),
+            "leave the cap \
+                out"
+            .into(),
+        ),
+        Some(0) => bad(format!("VM {vm:?} has a cap of 0 %"), "leave the cap out for no cap".into()),
         _ => Ok(()),
     }
 }

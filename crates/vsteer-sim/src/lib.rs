@@ -1,8 +1,9 @@
-//! What if? A discrete-event simulator of hypervisor CPU scheduling.
+//! What would VMs get under another scheduler or setting? A discrete-event simulator of hypervisor CPU scheduling.
 //!
-//! [`setup`] is what is simulated, [`policy`] the contract of a scheduler, [`sched`] the schedulers, [`guest`] what
-//! vCPUs want, [`engine`] what happens, [`account`] what is counted of it, [`samples`] what an observer would have seen
-//! of it, [`trace`] who ran where, [`blame`] who made whom wait, [`check`] what must hold at every event whatever the scheduler is. Time is integer nanoseconds from 0; one seed decides everything.
+//! [`setup`] is the simulated host, [`policy`] the interface of a scheduler, [`sched`] the schedulers, [`guest`]
+//! the demands of vCPUs, [`engine`] the simulation itself, [`account`] its counters, [`samples`] what an observer
+//! would record, [`trace`] which vCPU ran where, [`blame`] which vCPU made which wait, [`check`] the invariants of
+//! every scheduler. Time is integer nanoseconds from 0. One seed decides everything.
 
 pub mod account;
 pub mod bits;

@@ -1,17 +1,17 @@
-//! What is a scheduler told, and what may it decide? The contract between the engine and every policy.
+//! What does a scheduler know, and what may it decide? The interface between the engine and every policy.
 //!
-//! Idea: a policy is told facts and returns decisions; it cannot touch the engine. Facts: a vCPU arrives, wakes,
-//! blocks, yields, its slice ends, a pCPU was interrupted, a timer rings, a weight or cap changed. Decisions: who runs
-//! on a pCPU and for how long at most ([`Choice`]); whom to interrupt, which timer to set, whom to hold back and whom
-//! to let go ([`Orders`]). Where a woken vCPU is placed is the policy's own affair (it owns the run queues); the engine
-//! sees it when a pCPU picks. It holds the policy to what a machine permits: a chosen vCPU must be ready, not held, and
-//! allowed on that pCPU, else the run stops there with an assertion.
+//! Idea: a
+//! policy gets facts and returns decisions, and cannot change the engine. Facts: a vCPU arrives, wakes, blocks or
+//! yields, its slice ends, a pCPU was interrupted, a timer fires, a weight or cap changed. Decisions: which vCPU
+//! runs on a pCPU and for how long at most ([`Choice`]); which pCPU to interrupt, which timer to set, which vCPU to
+//! hold or release ([`Orders`]). The policy owns the run queues and places woken vCPUs in them. A chosen vCPU must
+//! be ready, not held and allowed on that pCPU; otherwise an assertion stops the run.
 //!
-//! - **Ticks** are no fact. A policy computes from [`View::now_ns`] what ticks would have done since it was last asked,
-//!   and where a tick can change a decision it names that moment: as the length of a slice, or by a timer.
+//! - **Ticks** are not facts. A policy computes from [`View::now_ns`] what ticks would have done since it was last
+//!   asked, and where a tick can change a decision it names that moment: as the length of a slice, or by a timer.
 //! - **Caps and quotas**: [`Orders::hold`] with [`Held::Limited`]; **co-scheduling**: with [`Held::CoStopped`]. A held
 //!   vCPU that runs keeps its pCPU until the policy, having interrupted it, picks another.
-//! - **Pools**: one instance of the policy per pool, told only of its own pCPUs and vCPUs.
+//! - **Pools**: one instance of the policy per pool, which knows only its own pCPUs and vCPUs.
 //! - **Reservations, classes, group trees**: facts of the [`Host`].
 //!
 //! The engine is compiled once per policy (static dispatch): a call costs no more than a function.
@@ -29,7 +29,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// What it does, one line.
     pub doc: &'static str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
     /// What it is unless said.
     pub default: u64,
@@ -59,13 +59,23 @@ impl Values {
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), Fault> {
         let Some(i) = self.table.iter().position(|p| p.name == name) else {
             let known: Vec<&str> = self.table.iter().map(|p| p.name).collect();
-            return Err(Fault::new(FaultKind::BadInput, format!("unknown parameter `{name}`"))
-                .help(format!("the policy has: {}", known.join(", "))));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!("`{name}` is not a parameter of this scheduler"),
+            )
+            .help(format!("known parameters: {}", known.join(", "))));
         };
         let p = &self.table[i];
         if !(p.min..=p.max).contains(&value) {
-            return Err(Fault::new(FaultKind::BadInput, format!("{name} is {value} {}", p.unit))
-                .help(format!("give a value from {} to {}", p.min, p.max)));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!(
+                    "{name} is {value} {}, which is out of \
+                range",
+                    p.unit
+                ),
+            )
+            .help(format!("give a value from {} to {}", p.min, p.max)));
         }
         self.values[i] = value;
         Ok(())
@@ -81,19 +91,19 @@ impl Values {
     }
 }
 
-/// Does the policy promise to leave no pCPU idle while a vCPU that may run there is ready?
+/// Whether the policy never leaves a pCPU idle while a vCPU that may run there is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conserving {
     /// At every instant.
     Always,
-    /// But for at most this long, ns.
+    /// Except for at most this long, ns.
     Within(u64),
     /// No: the reason.
     No(&'static str),
 }
 
-/// A policy's line in help and docs.
+/// Description of a policy for help and docs.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct About {
     /// Its name in scenario files.
@@ -102,15 +112,15 @@ pub struct About {
     pub doc: &'static str,
     /// Where it is from.
     pub source: &'static str,
-    /// Its parameters.
+    /// Parameters of the policy.
     pub parameters: &'static [Parameter],
-    /// The weight of a VM that states none; 0 where the policy knows no weights.
+    /// Default weight of a VM; 0 if the policy has no weights.
     pub default_weight: u32,
     /// The weights it accepts.
     pub weights: (u32, u32),
     /// Do weights divide contended CPU time in proportion?
     pub proportional: bool,
-    /// What it promises about idle pCPUs.
+    /// Whether it can leave pCPUs idle while vCPUs are ready.
     pub conserving: Conserving,
     /// Does it enforce [`super::setup::VmSetup::cap_pct`]?
     pub caps: bool,
@@ -122,23 +132,23 @@ pub struct About {
     pub gaps: &'static [&'static str],
 }
 
-/// Why a pCPU asks what to run, and what became of the vCPU that it ran.
+/// Why a pCPU needs a decision, and what happened to the vCPU that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It was idle and was interrupted.
+    /// The pCPU was idle and got an interrupt.
     Idle,
-    /// It was interrupted; this one could go on.
+    /// The pCPU got an interrupt; this vCPU could continue.
     Interrupted(Vcpu),
-    /// The slice is over; this one could go on.
+    /// The slice ended; this vCPU could continue.
     SliceEnd(Vcpu),
-    /// This one asked to let others go first.
+    /// This vCPU yielded.
     Yielded(Vcpu),
-    /// This one is now blocked.
+    /// This vCPU blocked.
     Blocked(Vcpu),
 }
 
 impl Why {
-    /// The vCPU that could go on.
+    /// The vCPU that could continue.
     #[inline]
     pub fn runnable(self) -> Option<Vcpu> {
         match self {
@@ -157,12 +167,12 @@ impl Why {
     }
 }
 
-/// Who runs next on a pCPU.
+/// The vCPU that runs next on a pCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Who; `None` leaves the pCPU idle.
+    /// The vCPU; `None` leaves the pCPU idle.
     pub vcpu: Option<Vcpu>,
-    /// For how long at most, ns; `u64::MAX` for no limit.
+    /// Longest slice, ns; `u64::MAX` for no limit.
     pub slice_ns: u64,
 }
 
@@ -186,7 +196,7 @@ pub enum Held {
     CoStopped,
 }
 
-/// What the policy wants done; the engine does it when the policy returns, in the order asked.
+/// Requests of the policy, which the engine executes in order after the policy returns.
 #[derive(Debug, Default)]
 pub struct Orders {
     pub(super) interrupts: Vec<Pcpu>,
@@ -214,7 +224,7 @@ impl Orders {
         !(self.timers.is_empty() && self.holds.is_empty() && self.slices.is_empty())
     }
 
-    /// Makes `p` ask whom to run, at this instant (an inter-processor interrupt; asking twice is asking once).
+    /// Interrupts `p`, which then asks for a decision at this instant. A second interrupt has no effect.
     #[inline]
     pub fn interrupt(&mut self, p: Pcpu) {
         if !self.pending[p.i()] {
@@ -223,19 +233,19 @@ impl Orders {
         }
     }
 
-    /// Holds `v` back until [`Orders::release`]; one that runs must be interrupted as well.
+    /// Holds `v` until [`Orders::release`]. If `v` runs, the policy must also interrupt its pCPU.
     #[inline]
     pub fn hold(&mut self, v: Vcpu, why: Held) {
         self.holds.push((v, Some(why)));
     }
 
-    /// Lets `v` go: it is ready unless it is blocked.
+    /// Releases `v`: it is ready unless it is blocked.
     #[inline]
     pub fn release(&mut self, v: Vcpu) {
         self.holds.push((v, None));
     }
 
-    /// The slice of who runs on busy `p` ends at `end_ns`, in the future, instead of when it was said.
+    /// Changes the end of the present slice on busy `p` to `end_ns`, which is in the future.
     #[inline]
     pub fn end_slice(&mut self, p: Pcpu, end_ns: u64) {
         self.slices.push((p, end_ns));
@@ -264,12 +274,12 @@ impl View<'_> {
         self.now_ns
     }
 
-    /// The host.
+    /// The simulated host.
     pub fn host(&self) -> &Host {
         self.host
     }
 
-    /// Who runs on `p`. While `p` itself asks, that is who ran until now.
+    /// The vCPU on `p`. While `p` asks for a decision, the vCPU that ran until now.
     #[inline]
     pub fn running(&self, p: Pcpu) -> Option<Vcpu> {
         self.running[p.i()].vcpu()
@@ -281,7 +291,7 @@ impl View<'_> {
         self.hot[v.i()].state()
     }
 
-    /// Since when `v` is in its state, ns.
+    /// Time at which `v` entered its state, ns.
     #[inline]
     pub fn since_ns(&self, v: Vcpu) -> u64 {
         self.hot[v.i()].since_ns()
@@ -313,7 +323,7 @@ pub trait Policy: Sized {
     /// Who runs on `p` now?
     fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice;
 
-    /// The next event will probably be about `v`: a hint to read what is kept of it, so that it is in cache by then.
+    /// Hint: the next event is probably about `v`, so the policy can load its data into the cache.
     #[inline]
     fn touch(&self, _v: Vcpu) {}
 

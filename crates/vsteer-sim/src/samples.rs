@@ -1,9 +1,7 @@
-//! What would an observer have seen? A simulation as configuration and samples, the nouns of a real host.
+//! What would an observer record of a simulation? Configuration and samples in the same types as for a real host.
 //!
-//! So top, diagnose, the report and verify read a simulation as they read a machine, and a formula that is wrong is
-//! wrong for both.
-//!
-//! Left out, and named in [`collector`]: what the simulator has no notion of (interrupts, exits, halt polling).
+//! So `top`, `diagnose`, `report` and `verify` read a simulation like a machine, with the same formulas. Left out,
+//! and listed in [`collector`]: interrupts, exits and halt polling, which the simulator does not have.
 
 use super::account::Account;
 use super::ids::vm_id;
@@ -29,7 +27,7 @@ pub fn tid(setup: &Setup, vcpu: &VcpuFacts) -> Tid {
     Tid(pid(setup, vcpu.vm.i()) + 1 + vcpu.index)
 }
 
-/// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are told
+/// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are
 /// relative to it.
 pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     let usable = setup.topology.usable();
@@ -81,17 +79,18 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     }
 }
 
-/// What the simulator measures, and what it has no notion of. `blamed`: was it watched by a [`Blame`](super::blame::Blame)?
+/// What the simulator measures, and what it has no notion of. `blamed`: was it watched by a
+/// [`Blame`](super::blame::Blame)?
 pub fn collector(blamed: bool) -> Collector {
     let measured = counters(Account::default());
-    let collector = Collector::new("simulator", |c| measured.holds(c), "the simulator has no notion of it")
-        .without(&["overlap_ns"], "the simulator has no interrupts that take time")
-        .without(&["exit_ns"], "the simulator has no exits")
-        .without(&["halt_poll_ns"], "the simulator does not poll");
+    let collector = Collector::new("simulator", |c| measured.holds(c), "the simulator does not model it")
+        .without(&["overlap_ns"], "interrupts take no time in the simulator")
+        .without(&["exit_ns"], "the simulator does not model VM exits")
+        .without(&["halt_poll_ns"], "the simulator does not model halt polling");
     if blamed {
         return collector;
     }
-    collector.without(&["blame"], "this simulation did not record who ran while another waited")
+    collector.without(&["blame"], "this simulation did not record which vCPU ran while another waited")
 }
 
 /// What is counted of a vCPU.
@@ -116,7 +115,7 @@ fn counters(a: Account) -> ThreadCounters {
     }
 }
 
-/// All counters at the simulation's present moment, and who made whom wait since the batch before.
+/// All counters at the simulation's present time, and the blame since the batch before.
 pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>) -> Batch {
     let host = simulation.host();
     let now_ns = simulation.now_ns();

@@ -1,4 +1,5 @@
-//! Which host, which VMs, and may they be simulated? The simulator's input, and the form that engine and policies read.
+//! Which host and VMs are simulated, and are they valid? The simulator's input, and the form that engine and
+//! policies read.
 //!
 //! A [`Setup`] is what a scenario or a recording says: the machine's [`Topology`], VMs with their vCPUs' demands,
 //! groups, pools, costs. [`Host::new`] checks all of it (each refusal names the VM and the allowed range) and lays it
@@ -57,7 +58,7 @@ pub struct VcpuSetup {
     /// Absent before this time, ns.
     #[serde(default)]
     pub from_ns: u64,
-    /// For real-time policies.
+    /// Reservation for real-time policies.
     #[serde(default)]
     pub reservation: Option<Reservation>,
     /// For policies with several classes; `None` is the policy's ordinary one.
@@ -73,7 +74,7 @@ pub struct VcpuSetup {
     /// each vCPU and one for the emulator's threads); `None`: one of its own where it has a quota.
     #[serde(default)]
     pub subgroup: Option<u32>,
-    /// A thread of the VM that is no vCPU of it (an emulator's): the VM's figures leave it out.
+    /// A thread of the VM that is not a vCPU (such as the emulator). The VM's figures leave it out.
     #[serde(default)]
     pub helper: bool,
     /// Does its guest's idle loop poll instead of giving the pCPU up? Not while its VM tells when its timers expire
@@ -111,9 +112,9 @@ impl VcpuSetup {
 /// One VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmSetup {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Its vCPUs.
+    /// vCPUs of the VM.
     pub vcpus: Vec<VcpuSetup>,
     /// Its weight on the policy's own scale; `None`: the policy's default.
     #[serde(default)]
@@ -180,7 +181,7 @@ impl VmSetup {
 /// A group above VMs (`machine.slice`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSetup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// The group it lies in, an earlier index; `None`: under the root.
     #[serde(default)]
@@ -188,7 +189,7 @@ pub struct GroupSetup {
     /// Its weight among its siblings, on the policy's scale.
     #[serde(default)]
     pub weight: Option<u32>,
-    /// Its limit.
+    /// Limit of the group.
     #[serde(default)]
     pub quota: Option<Quota>,
 }
@@ -225,7 +226,7 @@ impl Default for Costs {
 pub struct Setup {
     /// The machine.
     pub topology: Topology,
-    /// The VMs.
+    /// VMs of the host.
     pub vms: Vec<VmSetup>,
     /// Groups above VMs.
     #[serde(default)]
@@ -233,7 +234,7 @@ pub struct Setup {
     /// CPU pools: disjoint sets, each scheduled by an instance of the policy of its own; empty: one pool of all.
     #[serde(default)]
     pub pools: Vec<CpuSet>,
-    /// What switches cost.
+    /// Costs of switches and moves.
     #[serde(default)]
     pub costs: Costs,
     /// Decides every random draw.

@@ -1,9 +1,10 @@
-//! Who ran where, and woke when? The context switches and wake-ups of a simulation, as a recording holds a real host's.
+//! Which vCPU ran where, and when did it wake? Context switches and wake-ups of a simulation, in the form of a
+//! recording.
 //!
 //! A [`Trace`] is the engine's watch and its reader's hold on what was watched: the engine notes who left and who got a
 //! pCPU, [`Trace::drain`] makes one [`Switch`] of a leave and an arrival of the same pCPU at the same instant.
 //!
-//! Left out: switches that cost no time and lead back to the same vCPU at the same instant are told as they came.
+//! Left out: switches that cost no time and lead back to the same vCPU at the same instant are recorded as they are.
 
 use super::engine::Watch;
 use super::setup::{Pcpu, Vcpu};
@@ -58,7 +59,7 @@ impl Watch for Trace {
         let kept = &mut *self.0.borrow_mut();
         let mut note = |pcpu, what| kept.moves.push(Move { ns: now_ns, pcpu, vcpu: v, what });
         if from == State::Blocked {
-            // Where a wake-up is done is not simulated: told as where it ran last.
+            // The pCPU of a wake-up is not simulated: the pCPU of the last run stands for it.
             note(kept.last.get(v.i()).copied().unwrap_or(Pcpu(0)), What::Woke);
         }
         let Some(pcpu) = p else { return };
@@ -76,8 +77,9 @@ impl Watch for Trace {
 }
 
 impl Trace {
-    /// The switches and wake-ups since the last call; the switches of a pCPU in order of time. `cpu` gives the kernel's number of a pCPU, `tid` the
-    /// thread of a vCPU. A leave at the last instant is kept back until it is known who came; `end`: none will come.
+    /// The switches and wake-ups since the last call; the switches of a pCPU in order of time. `cpu` gives the
+    /// kernel's number of a pCPU, `tid` the thread of a vCPU. A leave at the last instant is kept back until it is
+    /// known who came; `end`: none will come.
     pub fn drain(
         &self,
         cpu: impl Fn(Pcpu) -> u32,

@@ -162,7 +162,7 @@ impl Dice {
             _ => SchedClass::Fifo(1 + self.upto(3) as u8),
         }
     }
-    /// What a vCPU is besides its demand, on a host with these pCPUs, some of which are its pool's.
+    /// Properties of a vCPU apart from its demand, on a host with these pCPUs, some of which are its pool's.
     fn vcpu(&mut self, demand: Demand, about: &About, all: &CpuSet, in_pool: &CpuSet) -> VcpuSetup {
         let mut v = VcpuSetup::new(demand);
         v.polls = self.one_in(6);

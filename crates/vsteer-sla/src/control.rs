@@ -1,20 +1,19 @@
-//! One step of the loop that holds service levels: from what was seen to weights, or to what to move.
+//! One step of the control loop that holds service levels: computes new weights, or names a VM to move.
 //!
-//! **Detection.** A VM's throughput is violated where it answered less than the smaller of what was asked of it and its level
-//! (the paper's (5) compares with a percentile of what was processed, and so fires on every idle VM). Its response is violated where the
-//! measured one is above its level, and about to be where the estimate for what is asked now is.
+//! **Detection.** Throughput is violated if a VM answered less than both its demand and its level. (The paper's
+//! rule (5) compares with a percentile of processed requests, so it fires for every idle VM.) Response is violated
+//! if the measured time exceeds the level, and foreseen to be violated if the estimate at the present rates exceeds
+//! it.
 //!
-//! **Decision.** Weights suffice where the best ones keep every response below its level, by the estimator. The best ones are those under
-//! which the worst response, as a part of its level, is smallest: a step multiplies each weight by how much worse than the others its
-//! VM is, which is monotone (more weight, shorter response) and so goes to where all are alike or have all they can use. It is not the
-//! sum of delays that is made small: that gives the least loaded VM the most.
+//! **Decision.** The best weights minimise the worst response time relative to its level. Each iteration multiplies
+//! a VM's weight by how much worse than the others it is. More weight means shorter responses, so the iteration
+//! converges. The sum of delays is not minimised, because that favours the least loaded VM.
 //!
-//! **No oscillation.** Weights are changed only for a violation, seen or foreseen, and only where that gains more than
-//! [`WORTH`]; what is set leaves [`ROOM`] below each level, so that the next change of load does not ask for another at once; and
-//! none is changed by more than [`STEP_MOST`] times at once.
+//! **No oscillation.** Weights change only for a seen or foreseen violation, only if the gain exceeds [`WORTH`],
+//! and at most by a factor of [`STEP_MOST`]. New weights leave [`ROOM`] below each level, so a small change of load
+//! needs no new ones.
 //!
-//! Left out: several pCPUs; VMs whose weight is dead (pinned inside a larger Xen pool, in other cgroup parents, quota-bound): the caller leaves
-//! them out and says so.
+//! Left out: several pCPUs, and VMs whose weight has no effect; the caller leaves them out and reports them.
 
 use super::estimate::{ByWeights, Case, Estimator};
 use super::window::Response;
@@ -22,66 +21,66 @@ use serde::Serialize;
 use std::cell::OnceCell;
 use std::fmt;
 
-/// The part of a level that is left free where weights are chosen.
+/// Part of each level that new weights leave free.
 pub const ROOM: f64 = 0.1;
-/// A change of weights has to bring the worst VM nearer to its level by this part of it.
+/// Least improvement of the worst VM, as a part of its level, that justifies new weights.
 pub const WORTH: f64 = 0.05;
-/// A weight is multiplied or divided by this at most, in one step.
+/// Largest factor by which one step changes a weight.
 pub const STEP_MOST: f64 = 4.0;
-/// Between the heaviest and the lightest: what every hypervisor's scale can express.
+/// Largest ratio between two weights. Every hypervisor's scale allows it.
 const SPAN: f64 = 1000.0;
 const ROUNDS: usize = 10;
-/// Who should go is told by this part of the requests that are drawn for weights.
+/// Part of the simulated requests that is used to choose the VM to move.
 const COARSER: usize = 4;
-/// Worst parts of levels that differ by less are the same.
+/// Worst response times, relative to the level, that differ by less count as equal.
 const ALIKE: f64 = 0.02;
 
-/// A request that came at the end is answered after it: this part of what is due is all of it.
+/// A VM that answered this part of the due requests answered enough, because late arrivals finish after the interval.
 pub const ANSWERED: f64 = 0.97;
 
-/// What one VM must deliver.
+/// Service level of one VM.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Level {
-    /// The longest mean response time, seconds.
+    /// Longest allowed mean response time, seconds; `None`: any.
     pub mean_s: Option<f64>,
-    /// The longest 95th percentile of it, seconds.
+    /// Longest allowed 95th percentile of the response time, seconds; `None`: any.
     pub p95_s: Option<f64>,
-    /// So many requests per second are answered, if they come.
+    /// Requests per second that the VM must answer if they arrive; `None`: any number.
     pub rate_hz: Option<f64>,
 }
 
 impl Level {
-    /// Does a request's own CPU time take longer than a response may? Then neither weights nor another host like this one hold it.
+    /// Does a request need more CPU time than a response may take? Then neither weights nor an equal host help.
     pub fn is_out_of_reach(&self, service_s: f64) -> bool {
         self.mean_s.is_some_and(|s| service_s > s) || self.p95_s.is_some_and(|s| service_s > s)
     }
 
-    /// How much of its level a response takes; the worse of the two.
+    /// Response time as a multiple of the level; the larger of mean and percentile.
     pub fn part(&self, response: Response) -> f64 {
         let of = |level: Option<f64>, is: f64| level.map_or(0.0, |s| is / s);
         of(self.mean_s, response.mean_s).max(of(self.p95_s, response.p95_s))
     }
 }
 
-/// What is wrong with one VM.
+/// How one VM violates its level.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Violation {
-    /// It answered so many per second, of so many asked or promised.
+    /// The VM answered too few requests per second.
     Throughput {
-        /// Answered.
+        /// Answered requests per second.
         served_hz: f64,
-        /// The smaller of what was asked and promised.
+        /// Requests due per second: the smaller of demand and level.
         due_hz: f64,
     },
-    /// Its response time is so many times its level.
+    /// The measured response time exceeds the level.
     Response {
-        /// Above 1.
+        /// Response time as a multiple of the level, above 1.
         part: f64,
     },
-    /// It will be, at the rates that are asked now.
+    /// The response time will exceed the level at the present rates, according to the estimator.
     Foreseen {
-        /// Above 1.
+        /// Response time as a multiple of the level, above 1.
         part: f64,
     },
 }
@@ -90,10 +89,10 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::Throughput { served_hz, due_hz } => {
-                write!(f, "answers {served_hz:.1} a second of {due_hz:.1} due")
+                write!(f, "answers only {served_hz:.1} of {due_hz:.1} requests per second")
             }
-            Violation::Response { part } => write!(f, "takes {part:.2} of its level"),
-            Violation::Foreseen { part } => write!(f, "is about to take {part:.2} of its level"),
+            Violation::Response { part } => write!(f, "takes {part:.2} times its level"),
+            Violation::Foreseen { part } => write!(f, "will take {part:.2} times its level"),
         }
     }
 }
@@ -102,50 +101,51 @@ impl fmt::Display for Violation {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Every level holds, or nothing that can be set is worth it.
+    /// Change nothing: every level holds, or no change is worth it.
     Keep,
-    /// These weights, on the scale that was given; the worst VM then takes so much of its level.
+    /// Set these weights, on the given scale.
     Set {
-        /// By VM.
+        /// New weights, by VM.
         weights: Vec<f64>,
-        /// By the estimator.
+        /// Worst response time as a multiple of the level, by the estimator.
         worst: f64,
     },
-    /// No weights hold all levels: at the best ones the worst VM takes so many times its level (`None`: there is more work than
-    /// pCPU). The VM whose going helps the others most for its own load comes first.
+    /// Move a VM, because no weights hold all levels. The candidate that helps the others most for its own load
+    /// comes first.
     Move {
-        /// Above 1.
+        /// Worst response time as a multiple of the level, above 1; `None`: more work than pCPUs.
         worst: Option<f64>,
-        /// In that order.
+        /// Candidates, best first.
         candidates: Vec<Candidate>,
     },
 }
 
-/// A VM that may go.
+/// A VM that may move.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Which.
+    /// VM, as index.
     pub vm: usize,
-    /// How much of its level the worst of the others takes when it is gone; `None`: there is still more work than pCPUs.
+    /// Worst response time of the other VMs without this one, as a multiple of the level; `None`: still more work
+    /// than pCPUs.
     pub rest: Option<f64>,
 }
 
-/// What the step is made from.
+/// Input of a step.
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
-    /// The last interval, and what is asked now (`next`: at the present weights).
+    /// The last interval, and the present rates and weights (`next`).
     pub case: Case<'a>,
-    /// What was answered in the last interval, per second.
+    /// Answered requests per second in the last interval, by VM.
     pub served_hz: &'a [f64],
     /// What is promised.
     pub levels: &'a [Level],
-    /// By how much of itself each measured response may be off by chance alone: nothing is done for less.
+    /// Relative error by chance of each measured response. Smaller violations are ignored.
     pub chance: &'a [f64],
-    /// By whom response times are told.
+    /// Estimator of response times.
     pub estimator: Estimator,
 }
 
-/// A situation, and what its estimator says of it: asked for several weights, prepared once, when it is asked first.
+/// A situation with its estimator, which is prepared once, on first use.
 pub struct Step<'a> {
     of: Situation<'a>,
     by_weights: OnceCell<ByWeights<'a>>,
@@ -157,10 +157,10 @@ impl<'a> Step<'a> {
         Step { of, by_weights: OnceCell::new() }
     }
 
-    /// The part that each VM takes of its level; `None` where there is more work than pCPUs.
+    /// Response time of each VM as a multiple of its level; `None` if there is more work than pCPUs.
     fn parts(&self, weights: &[f64]) -> Option<Vec<f64>> {
         let told = self.by_weights.get_or_init(|| self.of.estimator.by_weights(self.of.case))(weights);
-        // Who asks for nothing waits for nothing.
+        // A VM without requests does not wait.
         let asks = |i: usize| self.of.case.next[i].rate_hz > 0.0;
         let part = |(i, (level, told)): (usize, (&Level, &Option<Response>))| match told {
             Some(told) => Some(level.part(*told)),
@@ -173,7 +173,7 @@ impl<'a> Step<'a> {
         self.of.case.next.iter().map(|n| n.weight).collect()
     }
 
-    /// What is wrong, by VM; and, if `foresee`, what is about to be.
+    /// Violations by VM; with `foresee` also the foreseen ones.
     pub fn violations(&self, foresee: bool) -> Vec<Option<Violation>> {
         let foreseen = if foresee { self.parts(&self.now()) } else { Some(vec![0.0; self.of.levels.len()]) };
         let of = |i: usize| {
@@ -193,8 +193,8 @@ impl<'a> Step<'a> {
         (0..self.of.levels.len()).map(of).collect()
     }
 
-    /// The weights under which the worst VM takes least of its level, each within `most` times what it is; and that part. `None`
-    /// where there is more work than pCPU.
+    /// The weights with the smallest worst response time relative to its level, and that value. Each weight changes
+    /// by a factor of at most `most`. `None` if there is more work than pCPUs.
     pub fn best(&self, most: f64) -> Option<(Vec<f64>, f64)> {
         let now = self.now();
         let mut weights = now.clone();
@@ -205,12 +205,13 @@ impl<'a> Step<'a> {
             if best.as_ref().is_none_or(|(_, so_far)| worst < *so_far) {
                 best = Some((weights.clone(), worst));
             }
-            // A simulated host costs what it is there to save: it is not asked for more than enough.
+            // Simulating a host costs CPU time, so the search stops when the result is good enough.
             let enough = self.of.case.host.is_some() && worst <= 1.0 - ROOM;
             if enough || parts.iter().all(|p| worst - p < ALIKE * worst) {
                 break;
             }
-            // Who is worse than the middle of all gets more, who is better less; who has no level gives what it can.
+            // VMs worse than the median get more weight, better ones less. VMs without a level give as much as they
+            // can.
             let middle =
                 libm::exp(parts.iter().map(|p| libm::log(p.max(1e-3))).sum::<f64>() / parts.len() as f64);
             for ((w, p), was) in weights.iter_mut().zip(&parts).zip(&now) {
@@ -222,13 +223,13 @@ impl<'a> Step<'a> {
         best
     }
 
-    /// What to do. `going`: who should go, where that was worked out before.
+    /// Decides what to do. `going`: the candidates to move, if already known.
     pub fn decide(&self, going: Option<Vec<Candidate>>) -> Decision {
         let violations = self.violations(true);
         if violations.iter().all(Option::is_none) {
             return Decision::Keep;
         }
-        // May any weights hold the levels, however far from now?
+        // Do any weights hold the levels, however far from the present ones?
         let any = self.best(SPAN);
         let within = |w: &f64, was: &f64| (was / STEP_MOST..=was * STEP_MOST).contains(w);
         let beyond = 1.0 + self.of.chance.iter().copied().fold(0.0, f64::max);
@@ -247,8 +248,7 @@ impl<'a> Step<'a> {
         Decision::Set { weights, worst: near }
     }
 
-    /// VMs by how near the levels of the others come when nothing is asked of them any more, with the lightest load first where that is
-    /// alike.
+    /// Candidates to move, by how much the others improve without them. Equal ones are sorted by load, smallest first.
     fn candidates(&self) -> Vec<Candidate> {
         let case = self.of.case;
         let without = |gone: usize| {
@@ -261,7 +261,7 @@ impl<'a> Step<'a> {
         let load = |i: usize| case.seen[i].load_at(case.next[i].rate_hz);
         let mut order: Vec<Candidate> =
             (0..case.seen.len()).map(|vm| Candidate { vm, rest: without(vm) }).collect();
-        // Of those that solve it, the one that costs least to move; of others, the one that helps most.
+        // First the candidates that solve the problem, smallest load first. Then the others, most helpful first.
         let key = |c: &Candidate| match c.rest {
             Some(worst) if worst <= 1.0 => (false, load(c.vm)),
             other => (true, other.unwrap_or(f64::INFINITY)),

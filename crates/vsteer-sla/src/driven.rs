@@ -1,15 +1,15 @@
-//! How long do requests take on a Xen host, where they come and go through Domain-0? Its scheduler, simulated with the requests for demand.
+//! How long do requests take on a Xen host, where they pass Domain-0? Simulates the host's scheduler with the
+//! requests as demand.
 //!
-//! Each request is work for Domain-0 first, then for its domain, then for Domain-0 again ([`vsteer_sim::guest::driver`]), and all of
-//! them wait for pCPUs as the pool's scheduler has it. That matters where weights are chosen: under Credit who uses more than its weight's
-//! part is OVER and is served when no UNDER one waits, so that weights are nearly two priorities and not shares.
+//! Each request is work for Domain-0, then for its domain, then for Domain-0 again ([`vsteer_sim::guest::driver`]).
+//! All wait for pCPUs under the pool's scheduler. In Credit, a domain that uses more than its weight's share is
+//! OVER and runs only if no UNDER domain waits. So weights act almost like two priorities, not like shares.
 //!
-//! **Domain-0's work** for a request is what CPU time it took by the requests there were, half of it before and half after: what it does
-//! beside them (its tools, this program) is taken for theirs.
+//! **Domain-0's work** per request is its CPU time divided by the number of requests, half before and half after
+//! the server. This includes its other work. **Other domains** have bursts and sleeps with their measured mean
+//! lengths.
 //!
-//! **Others** (domains in no service level) want what they took: bursts and sleeps as long as theirs were on average.
-//!
-//! Left out: parameters of a scheduler other than the ones that `xl` tells; what Domain-0's several vCPUs have to do with each other.
+//! Left out: scheduler parameters that `xl` does not print, and dependencies between Domain-0's vCPUs.
 
 use super::estimate::Driver;
 use super::estimate::simulated::{Passage, Simulated};
@@ -22,15 +22,15 @@ use vsteer_sim::policy::Values;
 use vsteer_sim::sched;
 use vsteer_sim::setup::{Setup, VcpuSetup, VmSetup};
 
-/// A vCPU that sleeps for a smaller part of the time than this never does.
+/// A vCPU that sleeps for a smaller part of the time counts as never sleeping.
 const SLEEPS_FROM: f64 = 0.001;
 
-/// The domain through which the others' requests go.
+/// The domain that the others' requests pass.
 pub fn driver(config: &HostConfig) -> Option<&VmConfig> {
     config.vms.iter().find(|vm| vm.is_domain0())
 }
 
-/// What the driver domain adds, for estimators that go by formulas. `requests_hz`: of all VMs together.
+/// Work of the driver domain, for estimators with formulas. `requests_hz`: rate of all VMs together.
 pub fn passing(config: &HostConfig, model: &HostModel, names: &[&str], requests_hz: f64) -> Driver {
     let Some(driver) = driver(config) else { return Driver::default() };
     let weight = |vm: &VmConfig| vm.weight.map_or(1.0, CpuWeight::relative);
@@ -40,29 +40,29 @@ pub fn passing(config: &HostConfig, model: &HostModel, names: &[&str], requests_
     Driver { weight: weight(driver) / (weight(driver) + others), service_s, delay: run }
 }
 
-/// The host of `config` with the requests of these VMs for demand, of which so many a second were answered, all together; others
-/// do what `model` says they did.
+/// The host of `config` with the requests of these VMs as demand. `requests_hz`: answered requests per second of
+/// all VMs. Other domains use what `model` measured.
 ///
 /// # Errors
-/// Why it cannot be simulated.
+/// Why the host cannot be simulated.
 pub fn simulated(
     config: &HostConfig,
     model: &HostModel,
     names: &[&str],
     requests_hz: f64,
 ) -> Result<Simulated, String> {
-    let driver = driver(config).ok_or("there is no Domain-0")?;
+    let driver = driver(config).ok_or("the host has no Domain-0")?;
     let told = names.iter().map(|name| find(config, name).map_err(|f| f.to_string()));
     let vms = told.collect::<Result<Vec<&VmConfig>, String>>()?;
-    let pool = vms.first().and_then(|vm| vm.pool.as_ref()).ok_or("their pool is not known")?;
+    let pool = vms.first().and_then(|vm| vm.pool.as_ref()).ok_or("the CPU pool of the VMs is unknown")?;
     if vms.iter().any(|vm| vm.pool.as_ref().is_none_or(|p| p.name != pool.name)) {
-        return Err("they are in several pools".to_owned());
+        return Err("the VMs are in several CPU pools".to_owned());
     }
     let policy = sched::find(&pool.scheduler).map_err(|f| f.to_string())?;
     let mut values = Values::defaults(policy.about.parameters);
     pool.parameters.iter().for_each(|(name, value)| set(&mut values, name, value));
     let in_pool = |vm: &&VmConfig| vm.pool.as_ref().is_some_and(|p| p.name == pool.name);
-    // Domain-0 may have a pool of its own: of another scheduler, but there is nobody else in its way.
+    // Domain-0 may have a pool of its own with another scheduler, but then no other domain competes with it.
     let apart = driver.pool.as_ref().filter(|p| p.name != pool.name);
     let all: Vec<&VmConfig> = config
         .vms
@@ -82,7 +82,7 @@ pub fn simulated(
         .iter()
         .map(|vm| place(vm.id.clone()))
         .collect::<Option<Vec<_>>>()
-        .ok_or("a domain without vCPUs")?;
+        .ok_or("a domain has no vCPUs")?;
     let pools = std::iter::once(pool).chain(apart).map(|p: &CpuPool| p.cpus.clone()).collect();
     let setup = Setup { pools, ..Setup::new(config.topology.clone(), setups, 1) };
     let threads = all
@@ -101,13 +101,13 @@ pub fn simulated(
     })
 }
 
-/// `tslice` = `30ms`, `ratelimit` = `1000us`: as `xl sched-credit -s` tells them.
+/// Sets parameters as `xl sched-credit -s` prints them: `tslice` = `30ms`, `ratelimit` = `1000us`.
 fn set(values: &mut Values, name: &str, value: &str) {
     let digits: String = value.chars().take_while(char::is_ascii_digit).collect();
     let Ok(number) = digits.parse() else { return };
     let unit = value[digits.len()..].trim();
     let name = if name == "migration-delay" { "vcpu_migration_delay" } else { name };
-    // What it has no name for, or refuses, stays as it is: its bounds are the hypervisor's.
+    // Unknown or invalid parameters keep their defaults.
     let _ = values.set(&format!("{name}_{unit}"), number);
 }
 
@@ -115,7 +115,7 @@ fn weight(vm: &VmConfig, (least, most): (u32, u32)) -> Option<u32> {
     vm.weight.map(|w| w.number().clamp(least.into(), most.into()) as u32)
 }
 
-/// A cap is told as a quota.
+/// Cap of a VM, from its quota.
 fn cap_pct(quota: Quota) -> u32 {
     (100 * quota.quota_us / quota.period_us.max(1)) as u32
 }
@@ -134,7 +134,7 @@ fn vcpus(vm: &VmConfig, model: &HostModel, drives: bool) -> Vec<VcpuSetup> {
     vm.threads.iter().map(of).collect()
 }
 
-/// Bursts and sleeps of the lengths that it had on average.
+/// Bursts and sleeps with the measured mean lengths.
 fn as_measured(t: &ThreadModel) -> Demand {
     let (run, blocked) = (t.shares.run.unwrap_or(0.0), t.shares.blocked.unwrap_or(0.0));
     let wakes = t.wakeups_per_s.unwrap_or(0.0);

@@ -1,11 +1,10 @@
-//! What does a host's model say of VMs whose requests are looked at? CPU time, weight, vCPUs; and the pCPUs that they share.
+//! How much CPU time, weight and vCPUs does each VM with a service level have, and which pCPUs do these VMs share?
 //!
-//! The pCPUs are those that any of these VMs may use, less what everything else on them used: other VMs, the host itself. So somebody
-//! who is in no service level takes what he took; that he would take more or less under other weights is left out.
+//! The shared pCPUs are those that any of these VMs may use, less the time that other VMs and the host used on
+//! them. So the model assumes that the others use the same time under new weights. [`dead`] lists the VMs whose
+//! weight has no effect, with reasons.
 //!
-//! Weights work only where VMs meet: [`dead`] says for which they do not, and why.
-//!
-//! Left out: pCPUs that only some of the VMs may use (all of them are taken to share all).
+//! Left out: pCPUs that only some of the VMs may use; all VMs are assumed to share all pCPUs.
 
 use super::estimate::simulated::Simulated;
 use super::window::Vm;
@@ -17,37 +16,37 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::forecast::demand::Demands;
 use vsteer_sim::forecast::replay::replay;
 
-/// Where everybody else used more than this part of the pCPUs, a simulated host without them is no longer that host.
+/// If others used more than this part of the pCPUs, a simulation without them is not valid.
 const OTHERS_MOST: f64 = 0.03;
 
-/// VMs and what they share.
+/// VMs with service levels and the pCPUs that they share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// The VMs, in the order that was asked for.
+    /// The VMs, in the requested order.
     pub vms: Vec<Vm>,
-    /// pCPUs that they may use together.
+    /// pCPUs that the VMs may use together.
     pub pcpus: f64,
-    /// pCPUs that others used of them.
+    /// pCPUs of these that others used.
     pub others: f64,
 }
 
-/// The VM of this name.
+/// Finds the VM of this name.
 ///
 /// # Errors
-/// `NothingThere`, naming those there are.
+/// `NothingThere`, with the names of the existing VMs.
 pub fn find<'a>(config: &'a HostConfig, name: &str) -> Result<&'a VmConfig, Fault> {
     config.vms.iter().find(|vm| vm.name == name).ok_or_else(|| {
         let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
         let there = if known.is_empty() {
-            "no VM runs there".to_owned()
+            "the host runs no VM".to_owned()
         } else {
-            format!("there are: {}", known.join(", "))
+            format!("use one of these VMs: {}", known.join(", "))
         };
         Fault::new(FaultKind::NothingThere, format!("there is no VM {name:?}")).help(there)
     })
 }
 
-/// Where any vCPU of these VMs may run.
+/// pCPUs where any vCPU of these VMs may run.
 fn pcpus_of(vms: &[&VmConfig]) -> CpuSet {
     let mut all = CpuSet::default();
     let vcpus = vms.iter().flat_map(|vm| &vm.threads).filter(|t| t.role.vcpu().is_some());
@@ -55,10 +54,10 @@ fn pcpus_of(vms: &[&VmConfig]) -> CpuSet {
     all
 }
 
-/// What `model`, made under `config`, says of the VMs of these names.
+/// Facts about the VMs of these names, from `model` of the host with settings `config`.
 ///
 /// # Errors
-/// As [`find`]; `NothingThere` for a VM of which nothing was measured.
+/// As [`find`]; `NothingThere` if the CPU time of a VM was not measured.
 pub fn facts(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<Facts, Fault> {
     let configs = names.iter().map(|name| find(config, name)).collect::<Result<Vec<_>, _>>()?;
     let mut used = 0.0;
@@ -66,7 +65,7 @@ pub fn facts(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<F
     for vm in &configs {
         let run = model.vm(&vm.id).and_then(|m| m.group.run);
         let run = run.ok_or_else(|| {
-            Fault::new(FaultKind::NothingThere, format!("VM {:?}: its CPU time was not measured", vm.name))
+            Fault::new(FaultKind::NothingThere, format!("no CPU time was measured for VM {:?}", vm.name))
         })?;
         used += run;
         let vcpus = vm.threads.iter().filter(|t| t.role.vcpu().is_some()).count().max(1) as u32;
@@ -80,7 +79,7 @@ pub fn facts(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<F
     Ok(Facts { vms, pcpus: (pcpus - others).max(0.01 * pcpus), others })
 }
 
-/// The recorded host, to be simulated with these VMs' requests; `None` with the reason where it cannot be, or would be another one.
+/// The recorded host as a simulation with these VMs' requests.
 pub fn simulated(
     config: &HostConfig,
     wanted: &Demands,
@@ -89,60 +88,67 @@ pub fn simulated(
 ) -> Result<Simulated, String> {
     if facts.others > OTHERS_MOST * (facts.pcpus + facts.others) {
         return Err(format!(
-            "others used {:.2} of the pCPUs, and would be missing in the simulation",
+            "work outside these VMs used {:.2} of the pCPUs, which the simulation would miss",
             facts.others
         ));
     }
     let host = replay(config, wanted, 1).map_err(|fault| fault.to_string())?;
     let known: Vec<&VmConfig> = config.vms.iter().filter(|vm| !vm.threads.is_empty()).collect();
     let place = |name: &&str| known.iter().position(|vm| vm.name == *name);
-    let vms = names.iter().map(place).collect::<Option<Vec<_>>>().ok_or("a VM without threads")?;
+    let vms = names.iter().map(place).collect::<Option<Vec<_>>>().ok_or("a VM has no threads")?;
     let weight_unit = f64::from(host.policy.about.default_weight);
     Ok(Simulated { host, vms, weight_unit, passage: None })
 }
 
-/// Why a VM's weight does nothing, or not what it should.
+/// Why a VM's weight has no effect, or a wrong one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "why")]
 pub enum Dead {
-    /// It has none: no cgroup of its own.
+    /// The VM has no weight, because it has no cgroup of its own.
     NoWeight,
-    /// Its group is beside none of the others': weights count among siblings alone.
+    /// The VM's cgroup has another parent than the others'. Weights count only among siblings.
     OtherParent {
         /// Where it is.
         parent: String,
     },
-    /// A quota holds it below what a weight could give.
+    /// A quota throttles the VM below what a weight could give.
     Quota,
-    /// None of the others may run where it runs.
+    /// No other of these VMs may run on the VM's pCPUs.
     Alone,
-    /// A real-time class comes before every weight.
+    /// The VM runs in a real-time class, which precedes every weight.
     RealTime,
-    /// Its vCPUs are pinned to part of a Xen pool, where credits are dealt out over the whole pool.
+    /// The vCPUs are pinned to a part of a Xen pool, but Xen grants credits over the whole pool.
     Pinned,
 }
 
 impl std::fmt::Display for Dead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Dead::NoWeight => f.write_str("it has no weight of its own: it is in no cgroup with the cpu controller"),
+            Dead::NoWeight => {
+                f.write_str("the VM has no cgroup with the cpu controller, so it has no weight")
+            }
             Dead::OtherParent { parent } => {
-                write!(f, "its cgroup lies in {parent}, where the others' do not: weights count among siblings alone")
+                write!(
+                    f,
+                    "its cgroup is in {parent}, apart from the other VMs' cgroups, and weights count \
+                    only among siblings"
+                )
             }
-            Dead::Quota => f.write_str("a quota holds it: raise or take away the limit before weights can do anything"),
-            Dead::Alone => f.write_str("none of the others may run on its pCPUs"),
-            Dead::RealTime => f.write_str("it runs in a real-time class, before every weight"),
-            Dead::Pinned => {
-                f.write_str("it is pinned to part of a Xen pool, whose credits are dealt out over the whole pool: give it a pool of its own")
-            }
+            Dead::Quota => f.write_str("its quota throttles the VM; raise or remove the quota first"),
+            Dead::Alone => f.write_str("no other VM with a level may run on its pCPUs"),
+            Dead::RealTime => f.write_str("the VM runs in a real-time class, which precedes every weight"),
+            Dead::Pinned => f.write_str(
+                "the VM is pinned to a part of a Xen pool, but Xen grants credits over the \
+                    whole pool; give the VM a pool of its own",
+            ),
         }
     }
 }
 
-/// Of VMs whose limits hold them: this part of their quota is as good as all.
+/// A VM that uses at least this part of its quota counts as throttled.
 const QUOTA_FULL: f64 = 0.95;
 
-/// The VMs of these names whose weights do not work, with the reason.
+/// The VMs of these names whose weights have no effect, with the reason.
 ///
 /// # Errors
 /// As [`find`].
@@ -152,7 +158,7 @@ pub fn dead(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<Ve
         let own = vm.cgroup.as_deref()?.trim_end_matches('/');
         own.rsplit_once('/').map(|(parent, _)| if parent.is_empty() { "/" } else { parent }.to_owned())
     };
-    // Among siblings: where most of them are.
+    // The parent of most of the VMs.
     let parents: Vec<Option<String>> = vms.iter().map(|vm| parent(vm)).collect();
     let votes = |p: &Option<String>| parents.iter().filter(|q| *q == p).count();
     let common = parents.iter().filter(|p| p.is_some()).max_by_key(|p| votes(p)).cloned().flatten();

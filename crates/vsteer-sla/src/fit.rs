@@ -1,11 +1,11 @@
-//! Where no weights hold all levels: which VM goes, and to which other host?
+//! If no weights hold all levels, which VM should move to which other host?
 //!
-//! Here, the candidates are in the order in which [`super::control`] has them: those first without whom the others' levels hold, by the
-//! load that has to be moved. There, of another host nothing is known but how much of its pCPUs is idle: what its own VMs use is taken as
-//! used, so a VM that comes has for itself what nobody used. How long its requests then take is run as processor sharing with nobody
-//! else ([`super::estimate::fluid`]), uncorrected: what was measured here was measured among others.
+//! The candidates come from [`super::control`], in its order: first VMs without which the others' levels hold,
+//! smallest load first. Of another host vsteer knows only how many pCPUs are idle. The moved VM gets just these.
+//! Its response times come from a run of [`super::estimate::fluid`] without other VMs, uncorrected, because the
+//! measurement here includes other VMs.
 //!
-//! Left out: what the coming VM does to those that are there, beyond leaving them what they used; its memory traffic; the moves of two VMs.
+//! Left out: the effect of the moved VM on the VMs of the other host, its memory traffic, and moves of two VMs.
 
 use super::control::{Candidate, Level};
 use super::estimate::Sharing;
@@ -14,49 +14,49 @@ use super::estimate::traffic::rounds;
 use super::window::{Response, Seen};
 use serde::Serialize;
 
-/// Requests drawn for an answer.
+/// Number of simulated requests per answer.
 const EFFORT: usize = 40_000;
 
-/// What another host has left.
+/// Free capacity of another host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Room {
-    /// Its name, for people.
+    /// Name of the host.
     pub host: String,
-    /// pCPUs that nobody used.
+    /// Idle pCPUs.
     pub idle_pcpus: f64,
-    /// Bytes of memory that are free; `None`: not known.
+    /// Free memory, bytes; `None`: unknown.
     pub free_bytes: Option<u64>,
 }
 
-/// A VM to be moved, as it is here.
+/// A VM that may move.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
-    /// Its name, for people.
+    /// Name of the VM.
     pub name: String,
-    /// What was seen of it; `None`: too little was asked.
+    /// Measured requests; `None`: too few requests.
     pub seen: Option<Seen>,
-    /// What it must deliver.
+    /// Service level of the VM.
     pub level: Level,
-    /// Bytes of its memory; `None`: not known.
+    /// Memory, bytes; `None`: unknown.
     pub memory_bytes: Option<u64>,
 }
 
-/// A VM that fits elsewhere.
+/// A VM that fits on another host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// Which VM.
+    /// VM, as index of the guests.
     pub vm: usize,
-    /// Which host.
+    /// Host, as index of the rooms.
     pub room: usize,
-    /// How long its requests take there.
+    /// Forecast response times on that host.
     pub response: Response,
-    /// How much of its level that is.
+    /// Response time on that host as a multiple of the level.
     pub part: f64,
-    /// How much of its level the worst of those that stay takes.
+    /// Worst response time of the remaining VMs as a multiple of the level.
     pub rest: f64,
 }
 
-/// How long requests take on so many pCPUs that nobody else uses; `None` where there is more work than that.
+/// Response times on this many pCPUs without other VMs; `None` if there is more work than pCPUs.
 pub fn alone(seen: &Seen, pcpus: f64) -> Option<Response> {
     let load = seen.load_at(seen.rate_hz);
     if load.partial_cmp(&pcpus) != Some(std::cmp::Ordering::Less) || seen.service_s <= 0.0 {
@@ -67,25 +67,26 @@ pub fn alone(seen: &Seen, pcpus: f64) -> Option<Response> {
     fluid.run(&drawn, &[1.0], &|| {}).into_iter().next().flatten().map(|ran| ran.response)
 }
 
-/// The first candidate that fits somewhere, there where it takes least of its level; or why none does, a sentence for each.
+/// The first candidate that fits on any host, on the host with the shortest response times relative to its level.
 ///
 /// # Errors
-/// Those sentences.
+/// One sentence per candidate that says why it fits nowhere.
 ///
 /// # Panics
-/// Where a candidate is none of `guests`: a bug.
+/// If a candidate is not in `guests`, which is a bug.
 pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Result<Fit, Vec<String>> {
     let mut why_not = Vec::new();
     for candidate in candidates {
         let guest = &guests[candidate.vm];
         let name = &guest.name;
         let (Some(seen), Some(rest)) = (guest.seen.as_ref(), candidate.rest) else {
-            why_not.push(format!("without {name} there is still more work than pCPUs"));
+            why_not.push(format!("without {name}, there would still be more work than pCPUs"));
             continue;
         };
         if rest > 1.0 {
-            why_not
-                .push(format!("without {name} the worst of the others still takes {rest:.2} of its level"));
+            why_not.push(format!(
+                "without {name}, the worst other VM would still take {rest:.2} times its level"
+            ));
             continue;
         }
         let mut best: Option<Fit> = None;
@@ -94,7 +95,7 @@ pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Res
             if let Some((needs, free)) = short {
                 let mib = |bytes: u64| bytes >> 20;
                 why_not.push(format!(
-                    "{name} has {} MiB of memory, and {} has {} free",
+                    "{name} needs {} MiB of memory, but {} has only {} MiB free",
                     mib(needs),
                     room.host,
                     mib(free)
@@ -109,11 +110,11 @@ pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Res
                     }
                 }
                 Some((_, part)) => why_not.push(format!(
-                    "on {}, of whose pCPUs {idle:.2} are idle, {name} would take {part:.2} of its level",
+                    "on {}, which has {idle:.2} idle pCPUs, {name} would take {part:.2} times its level",
                     room.host
                 )),
                 None => why_not.push(format!(
-                    "on {} {idle:.2} pCPUs are idle, and {name} needs {:.2}",
+                    "{} has {idle:.2} idle pCPUs, but {name} needs {:.2}",
                     room.host,
                     seen.load_at(seen.rate_hz)
                 )),
@@ -185,10 +186,10 @@ mod tests {
         let guests = [guest("a", 45.0, 0.012)];
         let of = |rest| [Candidate { vm: 0, rest }];
         let why = |rest, rooms: &[Room]| choose(&of(rest), &guests, rooms).unwrap_err().concat();
-        assert!(why(None, &[room("x", 1.0)]).contains("still more work"));
-        assert!(why(Some(1.2), &[room("x", 1.0)]).contains("still takes 1.20"));
+        assert!(why(None, &[room("x", 1.0)]).contains("still be more work"));
+        assert!(why(Some(1.2), &[room("x", 1.0)]).contains("still take 1.20 times its level"));
         assert!(why(Some(0.5), &[room("x", 0.2)]).contains("needs 0.30"));
-        assert!(why(Some(0.5), &[room("x", 0.4)]).contains("of its level"));
+        assert!(why(Some(0.5), &[room("x", 0.4)]).contains("times its level"));
         let small = Room { free_bytes: Some(100 << 20), ..room("x", 1.0) };
         assert!(why(Some(0.5), &[small]).contains("512 MiB"));
         assert!(choose(&of(Some(0.5)), &guests, &[]).unwrap_err().is_empty());

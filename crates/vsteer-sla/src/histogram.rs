@@ -1,57 +1,53 @@
-//! Which requests may a histogram have counted? Requests one by one, drawn so that they are what was counted.
+//! Turns a histogram's counts into single requests, because [`super::window`] and [`super::hold`] need them one by one.
 //!
-//! **Idea.** All that looks at requests ([`super::window`], [`super::hold`]) wants them one by one, as a log has them. A histogram
-//! says how many took how long, in buckets, and what all took together. So as many are drawn as were counted, in every bucket as many as it
-//! holds, and together they took what they took: rate and mean are exact, and a percentile is in its bucket.
+//! **Idea.** Draw as many requests as were counted, in each bucket as many as it holds, with the counted sum of
+//! times. Rate and mean are then exact, and a percentile is in its bucket. Within buckets times follow an
+//! exponential density, cut off at the bounds (greatest entropy). One parameter for all buckets makes the sum
+//! right. A straight line as in `histogram_quantile` ignores the sum and gives too long percentiles.
 //!
-//! **Within a bucket** times are spread as claims least beyond what was counted (the greatest entropy): by an exponential density, cut
-//! off at the bucket's bounds, with one parameter for all buckets, which is that under which the sum is right. Exponential times come
-//! back as they were. It is not `histogram_quantile`'s straight line, which knows nothing of the sum: of times that become rarer it says
-//! too long a percentile.
+//! **Arrivals** are uniform in the interval, so bursts within it are not visible (GAP(sla-histogram)). Each request
+//! begins and ends within the interval.
 //!
-//! **When** each came is not known: anywhere in the interval, each for itself, which is a Poisson process of so many; so bursts within
-//! it are not seen (GAP(sla-histogram)). Each began and ended within it, for counters tell of those that ended, and rates are of those
-//! that came.
+//! **Order.** The real order, in which long requests follow long ones, is unknown. Batch means within one interval
+//! would be too sure. So [`Lots`] says how many requests were counted together, and a batch in [`super::hold`] has
+//! at least two lots. With one scrape per period, chance is unknown for at least six periods.
 //!
-//! **What is not known of them** is how they hang together: long ones come after long ones, and here they lie in any order. Batch means within
-//! one interval would take a queue for chance that averages out. So they come with how many were known together only ([`Lots`]), and
-//! [`super::hold`] makes no batch shorter than two of these, between which what hangs together was measured. More scrapes in a period
-//! make it surer; with one in a period nothing is known of chance for six periods and more.
+//! The seed is fixed and includes the interval's begin, so the same counts give the same requests.
 //!
-//! Draws are from a fixed seed and the interval's begin: the same counts give the same requests.
-//!
-//! Source: E. T. Jaynes, "Information theory and statistical mechanics", Physical Review 106(4), 1957. Left out: times below 0.
+//! Source: E. T. Jaynes, "Information theory and statistical mechanics", Physical Review 106(4), 1957. Left out:
+//! times below 0.
 
 use vsteer_core::random::Random;
 use vsteer_core::requests::{Answered, Counted};
 use vsteer_core::{Fault, FaultKind};
 
-/// So many are drawn at most: more would be a counter's whole past, not an interval's.
+/// Most requests drawn. More would be the counter's whole past, not one interval.
 pub const MOST: f64 = 1e7;
 const SEED: u64 = 0x6869;
-/// The density's parameter is found to the last bit, up to 5e12 a second, by halving this range of its inverse hyperbolic sine.
+/// Range of the inverse hyperbolic sine of the density's parameter. Halving finds the parameter exactly, up to 5e12
+/// per second.
 const WIDEST: f64 = 30.0;
 const HALVINGS: usize = 100;
-/// Below this product of parameter and width a density is even to what floats tell.
+/// If the product of parameter and width is smaller, the density is uniform within floating-point precision.
 const EVEN: f64 = 1e-5;
 
-/// How requests are known that a histogram counted.
+/// What is known about requests that a histogram counted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lots {
-    /// So many at most were counted together, between two scrapes: in which order they took how long is not known.
+    /// Most requests counted together between two scrapes. Their order is unknown.
     pub most: usize,
     /// Upper bounds of the buckets, seconds, in order, the last infinite.
     pub bounds_s: Vec<f64>,
 }
 
 impl Lots {
-    /// Of what was counted between two scrapes.
+    /// The lot of the requests counted between two scrapes.
     pub fn of(counted: &Counted) -> Lots {
         let bounds_s = counted.buckets.iter().map(|(high_s, _)| *high_s).collect();
         Lots { most: libm::round(counted.count()) as usize, bounds_s }
     }
 
-    /// Of one and what came after it, whose bounds count if they differ.
+    /// Combines two consecutive lots. If the bounds differ, those of the later lot count.
     pub fn both(one: Option<Lots>, then: &Option<Lots>) -> Option<Lots> {
         match (one, then) {
             (Some(one), Some(then)) => Some(Lots { most: one.most.max(then.most), ..then.clone() }),
@@ -59,7 +55,7 @@ impl Lots {
         }
     }
 
-    /// The bounds, seconds, of the bucket that a time lies in; the upper may be infinite.
+    /// Bounds, seconds, of the bucket that contains a time. The upper bound may be infinite.
     pub fn bucket_at(&self, took_s: f64) -> (f64, f64) {
         let i = self.bounds_s.iter().position(|high_s| took_s <= *high_s).unwrap_or(self.bounds_s.len());
         let low_s = self.bounds_s[..i].last().map_or(0.0, |s| s.max(0.0));
@@ -75,30 +71,34 @@ struct Bucket {
     requests: usize,
 }
 
-/// As many requests as were counted from the one moment to the other, ns of any clock, in the order in which they came.
+/// Draws the counted requests of the interval, ns of any clock, in the order of arrival.
 ///
 /// # Errors
-/// `BadInput` for more than [`MOST`], a sum that is no number, or one that such buckets cannot have.
+/// `BadInput` if there are more than [`MOST`] requests, or if the sum is not finite or does not fit the buckets.
 pub fn requests(counted: &Counted, (from_ns, to_ns): (u64, u64)) -> Result<Vec<Answered>, Fault> {
     let bad = |why: String| {
-        Fault::new(FaultKind::BadInput, "a histogram's counts are no requests".to_owned()).because(why)
+        Fault::new(FaultKind::BadInput, "cannot use the counts of a histogram".to_owned()).because(why)
     };
-    // No count, or none that is a number, is above nothing.
+    // A count that is not a number fails this comparison too.
     if !(counted.count() <= MOST && counted.sum_s.is_finite()) {
-        return Err(bad(format!("{} requests took {} s together", counted.count(), counted.sum_s))
-            .help("see that both scrapes are of the same server, and not of its whole past"));
+        let why = if counted.sum_s.is_finite() {
+            format!("the interval has {} requests, expected at most {MOST}", counted.count())
+        } else {
+            format!("the sum of response times, {} s, is not a finite number", counted.sum_s)
+        };
+        return Err(bad(why).help("check that both scrapes come from the same server process"));
     }
     let (least_s, most_s) = whole(counted).iter().fold((0.0, 0.0), |(least, most), b| {
         (least + b.low_s * b.requests as f64, most + b.high_s * b.requests as f64)
     });
-    // Buckets and sum are not always read at one moment.
+    // The server may read buckets and sum at different moments.
     let slack_s = 0.02 * counted.sum_s.abs() + 1e-9;
     if !(least_s - slack_s..=most_s + slack_s).contains(&counted.sum_s) {
         return Err(bad(format!(
-            "by its buckets they took {least_s} to {most_s} s together, by its sum {} s",
+            "the buckets give a total of {least_s} to {most_s} s, but the sum is {} s",
             counted.sum_s
         ))
-        .help("see that the histogram is of times, and that its bounds and its sum are of one unit"));
+        .help("check that the histogram counts response times, with bounds and sum in the same unit"));
     }
     let mut random = Random::new(SEED, from_ns);
     let mut took = took_s(counted);
@@ -117,12 +117,12 @@ pub fn requests(counted: &Counted, (from_ns, to_ns): (u64, u64)) -> Result<Vec<A
     Ok(all)
 }
 
-/// What each took, seconds, bucket after bucket.
+/// Response time of each request, seconds, bucket after bucket.
 pub fn took_s(counted: &Counted) -> Vec<f64> {
     drawn(&whole(counted), counted.sum_s)
 }
 
-/// Those that hold any.
+/// The buckets that contain requests.
 fn whole(counted: &Counted) -> Vec<Bucket> {
     let upto = |i: usize| libm::round(counted.buckets[i].1).max(0.0) as usize;
     let of = |i: usize| {
@@ -133,7 +133,7 @@ fn whole(counted: &Counted) -> Vec<Bucket> {
     (0..counted.buckets.len()).map(of).filter(|b| b.requests > 0).collect()
 }
 
-/// Of the `i`th; times are not below 0.
+/// Bounds of the `i`th bucket. Times are at least 0.
 fn bounds(buckets: &[(f64, f64)], i: usize) -> (f64, f64) {
     let low_s = if i == 0 { 0.0 } else { buckets[i - 1].0.max(0.0) };
     (low_s, buckets[i].0.max(low_s))
@@ -144,7 +144,7 @@ impl Bucket {
         self.high_s.is_infinite()
     }
 
-    /// What its requests take in the mean where the density falls by this much a second.
+    /// Mean time of the bucket's requests, seconds, for this parameter of the density (per second).
     fn mean_s(&self, fall: f64) -> f64 {
         let width_s = self.high_s - self.low_s;
         if self.is_open() {
@@ -154,17 +154,17 @@ impl Bucket {
         if x.abs() < EVEN {
             return self.low_s + width_s * (0.5 - x / 12.0);
         }
-        // Where the exponential is beyond floats this is 0, as it should be.
+        // If the exponential overflows, this is 0, which is correct.
         self.low_s + 1.0 / fall - width_s / libm::expm1(x)
     }
 
-    /// What this part of its requests takes or less, seconds.
+    /// Time that this part of the bucket's requests does not exceed, seconds.
     fn at(&self, part: f64, fall: f64) -> f64 {
         let width_s = self.high_s - self.low_s;
         if (fall * width_s).abs() < EVEN {
             return self.low_s + part * width_s;
         }
-        // A density that rises is one that falls, seen from the other end: so no exponential grows without bound.
+        // A rising density is a falling one from the other end. This way no exponential overflows.
         if fall > 0.0 {
             self.low_s - libm::log1p(part * libm::expm1(-fall * width_s)) / fall
         } else {
@@ -175,7 +175,7 @@ impl Bucket {
 
 /// What each takes, seconds, bucket after bucket.
 fn drawn(buckets: &[Bucket], sum_s: f64) -> Vec<f64> {
-    // Steeper is shorter.
+    // A steeper density gives shorter times.
     let (mut low, mut high) = (-WIDEST, WIDEST);
     for _ in 0..HALVINGS {
         let fall = libm::sinh(0.5 * (low + high));
@@ -188,7 +188,7 @@ fn drawn(buckets: &[Bucket], sum_s: f64) -> Vec<f64> {
         let n = b.requests as f64;
         took.extend((0..b.requests).map(|k| (b.at((k as f64 + 0.5) / n, fall).clamp(b.low_s, b.high_s), *b)));
     }
-    // So few lie elsewhere than their mean: what is left is what that comes to. Each goes the same part of its way to a bound.
+    // The drawn times miss the sum slightly. Each time moves the same part of its way to a bound.
     let left_s = sum_s - took.iter().map(|(t, _)| t).sum::<f64>();
     let open = took.iter().filter(|(_, b)| b.is_open()).count() as f64;
     let way_s: f64 = took
@@ -308,12 +308,10 @@ mod tests {
         let said = |c: Counted| requests(&c, MINUTE).unwrap_err().to_string();
         assert!(requests(&of(10.0, 0.05), MINUTE).is_ok());
         // Milliseconds for seconds.
-        assert!(
-            said(of(10.0, 50.0)).contains("by its buckets they took 0 to 0.1 s together, by its sum 50 s")
-        );
-        assert!(said(of(10.0, -1.0)).contains("by its sum -1 s"));
-        assert!(said(of(1e12, 1.0)).contains("whole past"));
-        assert!(said(of(f64::NAN, 1.0)).contains("whole past"));
-        assert!(said(of(1.0, f64::NAN)).contains("whole past"));
+        assert!(said(of(10.0, 50.0)).contains("the buckets give a total of 0 to 0.1 s, but the sum is 50 s"));
+        assert!(said(of(10.0, -1.0)).contains("the sum is -1 s"));
+        assert!(said(of(1e12, 1.0)).contains("same server process"));
+        assert!(said(of(f64::NAN, 1.0)).contains("same server process"));
+        assert!(said(of(1.0, f64::NAN)).contains("same server process"));
     }
 }

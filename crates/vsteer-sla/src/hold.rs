@@ -1,24 +1,23 @@
-//! Which periods belong together, and when is nothing done? The loop around [`super::control`], period after period.
+//! Which periods are pooled, and when does the loop change nothing? The loop around [`super::control`], period
+//! after period.
 //!
-//! **Pool.** At 88 % of a pCPU the mean response of a minute is a fifth off by chance. So periods are looked at together for as long as
-//! the same is asked and the same weights hold; a shift of load (a rate that differs by more than chance and than [`SHIFT`]) or of
-//! weights, by whomever, begins anew.
+//! **Pool.** At 88 % load of a pCPU, the mean response of a minute is off by a fifth through chance. So the loop
+//! pools periods with the same load and weights. A new pool begins if a rate differs by more than chance and
+//! [`SHIFT`], or if a weight changed.
 //!
-//! **A shift** is answered from what is known well: what the load before it came to, taken to the new rates by the estimator. The minute in which
-//! the load rose shows a queue that is still growing.
+//! **Shift.** For a new load, the loop uses the pool before it and lets the estimator apply the new rates, because
+//! the minute of the rise shows a queue that still grows.
 //!
-//! **Rest.** After weights were set, they are not set again before [`REST`] periods under them have been seen, nor more than [`SETS_MOST`]
-//! times for one shift, unless what is wrong has lasted for [`LASTING`] periods. A violation is one only beyond what chance explains
-//! (batch means: A. Law, "Simulation Modeling and Analysis", 5th ed., 9.5.3). Requests that a histogram counted are drawn in any order
-//! between two scrapes: a batch is two such lots or longer, and where that leaves fewer than three batches nothing is known of chance.
+//! **Rest.** New weights stay for at least [`REST`] periods. They change at most [`SETS_MOST`] times per shift,
+//! unless a violation lasts for [`LASTING`] periods. A violation must exceed chance (batch means: A. Law,
+//! "Simulation Modeling and Analysis", 5th ed.,
+//! 9.5.3). A batch of histogram requests has at least two lots; with fewer than three batches, chance is unknown.
 //!
-//! **Back.** Where the worst VM is worse off under what was set than it was before, beyond chance and at the same load, the estimator is wrong about
-//! this host: the weights before return, and that is the last change for this load until it has lasted.
+//! **Revert.** If new weights made the worst VM worse at the same load, beyond chance, the estimator is wrong for
+//! this host. The loop restores the former weights, as the last change for this load until it has lasted.
 //!
-//! **Dead knobs.** A VM whose weight does nothing ([`super::facts::dead`]) is left out: what it uses is taken as used, and what it lacks is
-//! told, not turned at.
-//!
-//! A value in, a value out: no clock, no host. What came of an outcome is told by the next period's weights.
+//! **No effect.** The loop does not steer VMs whose weight has no effect ([`super::facts::dead`]), but reports
+//! their violations. It has no clock and no host: the next period's weights show what the caller did.
 
 use super::control::{ANSWERED, Candidate, Decision, Level, Situation, Step, Violation};
 use super::estimate::simulated::Simulated;
@@ -30,115 +29,115 @@ use super::window::{Interval, Next, Seen, Vm, interval};
 use serde::Serialize;
 use vsteer_core::requests::Answered;
 
-/// A rate that differs by less than this part is the same.
+/// Rates that differ by less than this part count as equal.
 pub const SHIFT: f64 = 0.15;
-/// Standard deviations of chance beyond which two rates differ.
+/// Number of standard deviations beyond which two rates differ.
 const SIGMAS: f64 = 4.0;
-/// Periods under weights before they are set again.
+/// Least number of periods between two changes of weights.
 pub const REST: usize = 2;
-/// Times that weights are set for one shift of load.
+/// Most changes of weights per shift of load.
 pub const SETS_MOST: u32 = 2;
-/// Periods that a violation lasts before they are set beyond that.
+/// Number of periods of a violation after which more changes are allowed.
 pub const LASTING: usize = 10;
-/// What was set has made the worst VM worse if that takes so many times as much of its level as before.
+/// New weights made the worst VM worse if its response time relative to the level grew by more than this factor.
 const WORSE: f64 = 1.2;
-/// A weight that differs by less than this part is the one that was set: hypervisors have whole numbers.
+/// Weights that differ by less than this part count as equal, because hypervisors round to whole numbers.
 const SAME_WEIGHT: f64 = 0.05;
-/// Pools are not longer than this: an hour of minutes.
+/// Most periods in a pool: an hour of minutes.
 const POOL_MOST: usize = 60;
-/// Batches for the error of a mean.
+/// Number of batches for the error of a mean.
 const BATCHES: usize = 20;
-/// Requests in each, at least.
+/// Least number of requests in a batch.
 const BATCH_LEAST: usize = 10;
-/// Lots ([`Lots`]) in each, at least: wherever in a lot it begins, most of what it is the mean of was measured.
+/// Least number of lots ([`Lots`]) in a batch, so that most of the batch's mean was measured wherever it begins.
 const LOTS: usize = 2;
-/// The end of a period that tells what is asked now: this part of it.
+/// The last 1/N of a period shows the present rate.
 const TAIL: u64 = 3;
-/// How CPU times spread is read off by this part of the requests that an estimate draws.
+/// Part of an estimate's requests that is used to find the spread of CPU times.
 const SPREAD: usize = 20;
-/// Of so many times fewer requests than the fluid is asked for, since a simulated host takes so much longer for each.
+/// A simulated host runs this many times fewer requests than the fluid, because each takes much longer.
 const BY_HOST: usize = 6;
-/// What is told of a load that was not seen yet is so far off, as a part of itself, beside chance (`lab run estimators`: 5 to 17 %).
+/// Relative error of estimates for an unseen load, in addition to chance (`lab run estimators`: 5 to 17 %).
 const FORETOLD_OFF: f64 = 0.1;
-/// Fewer requests than this in a pool say nothing.
+/// Least number of requests in a pool that allows a statement.
 const REQUESTS_LEAST: usize = 20;
 
-/// A VM with what it must deliver.
+/// A VM and its service level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Promise {
-    /// Its name.
+    /// Name of the VM.
     pub vm: String,
-    /// What.
+    /// Service level of the VM.
     pub level: Level,
 }
 
 /// One VM in one period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmPeriod {
-    /// Requests that ended in it.
+    /// Requests that ended in the period.
     pub requests: Vec<Answered>,
     /// [`Interval::lots`].
     pub lots: Option<Lots>,
-    /// What its host says of it.
+    /// CPU time, weight and vCPUs from the host.
     pub vm: Vm,
-    /// Why its weight does nothing.
+    /// Why the VM's weight has no effect; `None` if it has.
     pub dead: Option<Dead>,
 }
 
 /// One period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Period {
-    /// From when to when, ns of the requests' clock.
+    /// Begin and end, ns of the requests' clock.
     pub span_ns: (u64, u64),
-    /// VMs in the promises' order; `None` for one that is not there (now).
+    /// VMs in the order of the promises; `None` for a VM that does not run.
     pub vms: Vec<Option<VmPeriod>>,
-    /// pCPUs that they may use together.
+    /// pCPUs that these VMs may use together.
     pub pcpus: f64,
 }
 
-/// What is known and what is to be done after a period.
+/// State of the levels after a period, and what to do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// By VM; `None` where too little was asked.
+    /// Measured requests by VM; `None`: too few requests.
     pub seen: Vec<Option<Seen>>,
-    /// What is wrong, by VM.
+    /// Violations by VM.
     pub violations: Vec<Option<Violation>>,
-    /// Periods that were looked at together.
+    /// Number of pooled periods.
     pub pooled: usize,
-    /// Did the load shift in this period?
+    /// Whether the load shifted in this period.
     pub shifted: bool,
-    /// What to do: weights on the scale of [`Vm::weight`], by VM, those of VMs that are left out as they are.
+    /// What to do. Weights are on the scale of [`Vm::weight`], by VM; those of VMs that are not steered do not change.
     pub decision: Decision,
-    /// Why, or why not, in a line.
+    /// Reason for the decision, in one line.
     pub why: String,
 }
 
-/// Said where nothing is wrong.
+/// Reason if there is no violation.
 const HOLDS: &str = "every level holds";
 
-/// What is known of a period.
+/// Input of the decision after a period.
 struct Ground {
-    /// Of every VM, over the pool; `None` where too little was asked.
+    /// Interval of every VM over the pool; `None`: too few requests.
     intervals: Vec<Option<Interval>>,
-    /// Every VM's present weight; 0 for one that is not there.
+    /// Present weight of every VM; 0 for a VM that does not run.
     weights: Vec<f64>,
-    /// VMs that were asked enough and whose weights work; what follows is of these, in this order.
+    /// VMs with enough requests and effective weights. The next fields are for these, in this order.
     turned: Vec<usize>,
-    /// What is to be taken to the present rates: of the pool, or of the load before.
+    /// Measured intervals: of the pool, or of the load before the shift.
     seen: Vec<Seen>,
     gaps_s: Vec<Vec<f64>>,
-    /// The present rates and weights.
+    /// Present rates and weights.
     next: Vec<Next>,
-    /// By how much of itself each response may be off by chance.
+    /// Relative error by chance of each response.
     chance: Vec<f64>,
     /// What they may use.
     pcpus: f64,
     driver: Driver,
     /// [`Around::host`], where something may be wrong.
     host: Option<Simulated>,
-    /// Is `seen` of the load before?
+    /// Whether `seen` is of the load before the shift.
     foretold: bool,
-    /// May something be wrong? Where all is well and stays as it is nothing needs to be foretold.
+    /// Whether a violation is possible. If not, no estimate is needed.
     suspect: bool,
 }
 
@@ -157,22 +156,22 @@ impl Ground {
     }
 }
 
-/// Weights that were set for a load that was seen, and what was before.
+/// Weights that were set for a measured load, and the weights before.
 #[derive(Debug, Clone)]
 struct Tried {
     set: Vec<f64>,
     before: Vec<f64>,
-    /// What the worst VM took of its level then.
+    /// Worst response time then, as a multiple of the level.
     worst: f64,
 }
 
-/// What the loop may ask of who calls it.
+/// Services of the caller for the loop.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// [`Case::between`].
     pub between: &'a dyn Fn(),
-    /// The host as it is now, to be simulated with the requests of these VMs (their places among the promises), where the fluid is no
-    /// model of it.
+    /// The present host as a simulation with the requests of these VMs (indexes of the promises), if the fluid does
+    /// not fit.
     pub host: &'a dyn Fn(&[usize]) -> Option<Simulated>,
     /// [`Case::driver`].
     pub driver: Driver,
@@ -184,34 +183,34 @@ impl Default for Around<'_> {
     }
 }
 
-/// The loop's memory.
+/// State of the loop.
 #[derive(Debug, Clone)]
 pub struct Holder {
     promises: Vec<Promise>,
     estimator: Estimator,
     effort: usize,
     pool: Vec<Period>,
-    /// All requests of the pool, by VM, in the order of their periods: a long pool is not put together anew each time.
+    /// All requests of the pool, by VM and in order of periods, so that a long pool is not built again each time.
     gathered: Vec<Vec<Answered>>,
-    /// What the pool before the last shift came to, by VM; empty where that was too short to say anything.
+    /// Intervals of the pool before the last shift, by VM; empty if that pool was too short.
     before: Vec<Option<Interval>>,
-    /// How the CPU times of each VM's requests spread, once that was read off: requests stay what they are when loads change.
+    /// Spread of the CPU times of each VM's requests, once found. It stays the same when loads change.
     spreads: Vec<Option<ReadOff>>,
-    /// Since the last shift.
+    /// Changes of weights since the last shift.
     sets: u32,
-    /// The last of them, if it can be told whether it was worse.
+    /// The last change, if the loop can find out whether it made things worse.
     tried: Option<Tried>,
-    /// Does the pool hold nothing but the period in which a simulated host's weights were set? In that one host and estimate shared
-    /// pCPUs, and half of it was under the weights before: it is looked at, and left out as soon as there is another.
+    /// Whether the pool holds only the period in which a simulated host's weights were set. Half of that period had
+    /// the former weights, so the next period replaces it.
     mixed: bool,
-    /// Is the host simulated?
+    /// Whether the host is simulated.
     by_host: bool,
-    /// Who should go, once that was said for this pool: it is not worked out anew each period.
+    /// Candidates to move, once computed for this pool.
     going: Option<Vec<Candidate>>,
 }
 
 impl Holder {
-    /// A loop that has seen nothing. `effort`: [`Case::effort`].
+    /// A loop before its first period. `effort`: [`Case::effort`].
     pub fn new(promises: Vec<Promise>, estimator: Estimator, effort: usize) -> Holder {
         let spreads = vec![None; promises.len()];
         let gathered = vec![Vec::new(); promises.len()];
@@ -231,12 +230,12 @@ impl Holder {
         }
     }
 
-    /// The promises.
+    /// The VMs and their levels.
     pub fn promises(&self) -> &[Promise] {
         &self.promises
     }
 
-    /// What to do after this period.
+    /// Adds a period and decides what to do.
     ///
     /// # Panics
     /// If the period's VMs are not those of the promises: a bug.
@@ -268,7 +267,7 @@ impl Holder {
         outcome
     }
 
-    /// One period more, and not too many.
+    /// Adds a period to the pool and drops the oldest if there are too many.
     fn pool_with(&mut self, period: Period) {
         let of = |vm: &Option<VmPeriod>| vm.as_ref().map_or(0, |v| v.requests.len());
         if self.pool.len() >= POOL_MOST {
@@ -281,7 +280,7 @@ impl Holder {
         self.pool.push(period);
     }
 
-    /// Does some VM differ from what the pool has of it? One that came or went does.
+    /// Did a VM's weight or vCPUs change, or did a VM start or stop?
     fn differs(&self, period: &Period, of: impl Fn(usize, &VmPeriod, &VmPeriod) -> bool) -> bool {
         let Some(last) = self.pool.last() else { return false };
         (0..period.vms.len()).any(|i| match (&last.vms[i], &period.vms[i]) {
@@ -295,7 +294,7 @@ impl Holder {
         let last = self.pool.last()?.vms[i].as_ref()?;
         let cpu_ns = self.pool.iter().filter_map(|p| p.vms[i].as_ref()).map(|v| v.vm.cpu_ns).sum();
         let requests = &self.gathered[i];
-        // Those that ended in the pool: the earliest may have come before it.
+        // Requests that ended in the pool. The earliest may have begun before it.
         let begun = requests.iter().map(|r| r.began_ns).min()?;
         let span = (begun.min(self.pool[0].span_ns.0), self.pool.last()?.span_ns.1);
         let whole = interval(requests, span, Vm { cpu_ns, ..last.vm })?;
@@ -304,7 +303,7 @@ impl Holder {
         (requests.len() >= REQUESTS_LEAST).then_some(Interval { lots, ..whole })
     }
 
-    /// What is known of this period, for those whose weights can be turned at.
+    /// Input of the decision, for the VMs with effective weights.
     fn ground(&mut self, Around { between, host, driver }: Around<'_>) -> Ground {
         let n = self.promises.len();
         let now = self.pool.last().expect("a period was just added").clone();
@@ -327,7 +326,7 @@ impl Holder {
         let suspect = stirred || turned.iter().any(|i| self.falls_short(*i, intervals[*i].as_ref()));
         let host = Some(&turned).filter(|_| suspect).and_then(|turned| host(turned));
         self.by_host |= host.is_some();
-        // A long pool costs time; where all is well nothing is foretold from it.
+        // A long pool costs time, so no estimate is made if there is no violation.
         let of_pool = || turned.iter().filter(|_| suspect).filter_map(|i| intervals[*i].clone()).collect();
         let mut known: Vec<Interval> = before.unwrap_or_else(of_pool);
         let spreads = &self.spreads;
@@ -386,7 +385,7 @@ impl Holder {
         ground.turned.iter().zip(&ground.seen).map(level).collect()
     }
 
-    /// The violations of the VMs in `turned`, and the VMs that no weight helps, in words.
+    /// Text of the violations of the VMs in `turned`, and of the VMs that no weight helps.
     fn wrong(&self, ground: &Ground, found: &[Option<Violation>], helpless: Vec<String>) -> String {
         let told = |(i, v): (&usize, &Option<Violation>)| v.map(|v| format!("{} {v}", self.promises[*i].vm));
         let wrong: Vec<String> = ground.turned.iter().zip(found).filter_map(told).chain(helpless).collect();
@@ -397,7 +396,7 @@ impl Holder {
     fn on_all(&mut self, decision: Decision, ground: &Ground) -> Decision {
         match decision {
             Decision::Set { weights, worst } => {
-                // Together as heavy as before, so that who is left out, or is nobody's here, gets what it got.
+                // The weights keep their sum, so that other VMs get the same share as before.
                 let before: f64 = ground.turned.iter().map(|i| ground.weights[*i]).sum();
                 let scale = before / weights.iter().sum::<f64>();
                 let mut all = ground.weights.clone();
@@ -433,7 +432,7 @@ impl Holder {
         if !ground.suspect {
             let why = match (helpless.is_empty(), ground.turned.is_empty()) {
                 (false, _) => helpless.join("; "),
-                (true, true) => "nothing is asked of anybody".to_owned(),
+                (true, true) => "no VM has enough requests".to_owned(),
                 (true, false) => HOLDS.to_owned(),
             };
             return outcome(nothing, Decision::Keep, why);
@@ -447,7 +446,7 @@ impl Holder {
             chance: &ground.chance,
             estimator: self.estimator,
         });
-        // What is about to be wrong is not asked of a simulated host where nothing may be done about it yet.
+        // While the loop rests, foreseen violations are not computed with a simulated host.
         let found = step.violations(ground.host.is_none() || self.rests().is_none());
         let mut violations: Vec<Option<Violation>> = nothing;
         ground.turned.iter().zip(&found).for_each(|(i, v)| violations[*i] = *v);
@@ -457,8 +456,10 @@ impl Holder {
         }
         if let Some(Tried { before, worst, .. }) = self.worse(&ground) {
             (self.sets, self.tried) = (SETS_MOST, None);
-            let why =
-                format!("{wrong}; what was set made the worst worse than {worst:.2} of its level: back");
+            let why = format!(
+                "{wrong}; the worst VM is slower than with the former weights ({worst:.2} times its level), \
+                    so the former weights return"
+            );
             return outcome(violations, Decision::Set { weights: before, worst }, why);
         }
         if let Some(why) = self.rests() {
@@ -473,17 +474,18 @@ impl Holder {
         outcome(violations, decision, format!("{wrong}; {then}"))
     }
 
-    /// Why this is done.
+    /// Reason for a decision.
     fn reason(&self, decision: &Decision) -> String {
         match decision {
             Decision::Set { worst, .. } => {
-                format!("by these weights the worst takes {worst:.2} of its level")
+                format!("with these weights the worst VM takes {worst:.2} times its level")
             }
-            Decision::Keep => "no weights are better by enough to be worth a change".to_owned(),
+            Decision::Keep => "no other weights are clearly better".to_owned(),
             Decision::Move { worst, candidates } => {
                 let most = worst.map_or("there is more work than pCPUs".to_owned(), |worst| {
                     format!(
-                        "no weights hold every level: by the best ones the worst takes {worst:.2} of its own"
+                        "no weights hold every level: with the best ones the worst VM takes {worst:.2} \
+                            times its level"
                     )
                 });
                 let who = candidates.first().map_or("", |c| self.promises[c.vm].vm.as_str());
@@ -492,7 +494,7 @@ impl Holder {
         }
     }
 
-    /// What is wrong where no weight helps.
+    /// Text for the VMs that no weight helps.
     fn helpless(&self, intervals: &[Option<Interval>]) -> Vec<String> {
         let now = self.pool.last().expect("a period was just added");
         let of = |i: usize| {
@@ -501,17 +503,18 @@ impl Holder {
             if level.is_out_of_reach(seen.service_s) {
                 let ms = 1e3 * seen.service_s;
                 return Some(format!(
-                    "{vm} takes {ms:.2} ms of CPU for a request, more than its level: nothing here can hold it"
+                    "{vm} needs {ms:.2} ms of CPU time per request, more than its level, so no weight can \
+                        hold it"
                 ));
             }
             let why = now.vms[i].as_ref()?.dead.as_ref()?;
             (level.part(seen.response) > 1.0)
-                .then(|| format!("{vm} is beyond its level, but its weight does nothing: {why}"))
+                .then(|| format!("{vm} exceeds its level, but its weight has no effect: {why}"))
         };
         (0..self.promises.len()).filter_map(of).collect()
     }
 
-    /// What is asked per second at the end of the last period; and is that another rate than the pool's?
+    /// Request rate at the end of the last period, and whether it differs from the pool's rate.
     fn now_hz(&self, i: usize, pooled: Option<&Interval>) -> (f64, bool) {
         let rate_hz = pooled.map_or(0.0, |p| p.seen.rate_hz);
         let (Some(last), Some(first)) = (self.pool.last(), self.pool.first()) else {
@@ -526,7 +529,7 @@ impl Holder {
         (if other { late as f64 / tail_s } else { rate_hz }, other)
     }
 
-    /// What the VM takes of its level that takes most, each response less the part of it that `chance` gives.
+    /// Worst response time as a multiple of the level, each reduced by its error by chance.
     fn worst(&self, ground: &Ground, chance: impl Fn(usize) -> f64) -> Option<f64> {
         let part = |(k, i): (usize, &usize)| {
             let seen = ground.intervals[*i].as_ref()?.seen;
@@ -535,7 +538,7 @@ impl Holder {
         ground.turned.iter().enumerate().filter_map(part).reduce(f64::max)
     }
 
-    /// What was set, if it has made the worst VM worse.
+    /// The last change of weights, if it made the worst VM worse.
     fn worse(&self, ground: &Ground) -> Option<Tried> {
         let tried = self.tried.as_ref().filter(|_| self.pool.len() >= REST && !ground.foretold)?;
         let same = |(now, set): (&f64, &f64)| (now - set).abs() <= SAME_WEIGHT * set;
@@ -544,15 +547,18 @@ impl Holder {
         worse.then(|| tried.clone())
     }
 
-    /// Why weights are left alone for now.
+    /// Why weights do not change now; `None` if they may.
     fn rests(&self) -> Option<String> {
         let pooled = self.pool.len();
         if self.sets > 0 && pooled < REST {
-            return Some(format!("what was set is looked at for {} more", periods(REST - pooled)));
+            return Some(format!(
+                "waiting {} more for the effect of the new weights",
+                periods(REST - pooled)
+            ));
         }
         if self.sets >= SETS_MOST && pooled < LASTING {
             return Some(format!(
-                "set {} times for this load already: looked at for {} more",
+                "weights changed {} times for this load already; waiting {} more",
                 self.sets,
                 periods(LASTING - pooled)
             ));
@@ -560,7 +566,7 @@ impl Holder {
         None
     }
 
-    /// Answers per second.
+    /// Answered requests per second.
     fn served_hz(&self, i: usize) -> f64 {
         let (Some(first), Some(last)) = (self.pool.first(), self.pool.last()) else { return 0.0 };
         let length_s = last.span_ns.1.saturating_sub(first.span_ns.0) as f64 / 1e9;
@@ -568,11 +574,11 @@ impl Holder {
     }
 }
 
-/// The pCPUs that remain for the VMs in `turned`.
+/// pCPUs that remain for the VMs in `turned`.
 fn left(now: &Period, intervals: &[Option<Interval>], turned: &[usize]) -> f64 {
     let load = |i: &Interval| i.seen.load_at(i.seen.rate_hz);
     let others = (0..intervals.len()).filter(|i| !turned.contains(i));
-    // Also of one whose requests are not seen (a log that is silent).
+    // Includes VMs whose requests are not seen (a silent log).
     let used = |i: usize| {
         let by_host = |v: &VmPeriod| v.vm.cpu_ns as f64 / 1e9 / length_s(now).max(f64::MIN_POSITIVE);
         intervals[i].as_ref().map(load).or_else(|| now.vms[i].as_ref().map(by_host)).unwrap_or(0.0)
@@ -584,13 +590,13 @@ fn periods(n: usize) -> String {
     if n == 1 { "period".to_owned() } else { format!("{n} periods") }
 }
 
-/// So many requests in so many seconds, and then so many in so many: do the rates differ by more than chance, and by enough to matter?
+/// Two counts with their lengths in seconds: do the rates differ by more than chance and [`SHIFT`]?
 fn shifted_rate((pooled, pooled_s): (usize, f64), (now, now_s): (usize, f64)) -> bool {
     if pooled_s <= 0.0 || now_s <= 0.0 {
         return false;
     }
     let (was, is) = (pooled as f64 / pooled_s, now as f64 / now_s);
-    // Counts vary as their number does, bursts more: the larger of the two rates stands for both.
+    // The variance of a count is about the count, and more for bursts, so the larger rate stands for both.
     let chance = libm::sqrt(was.max(is) * (1.0 / pooled_s + 1.0 / now_s));
     (is - was).abs() > SIGMAS * chance && (is - was).abs() > SHIFT * was.max(is)
 }
@@ -599,8 +605,8 @@ fn length_s(period: &Period) -> f64 {
     period.span_ns.1.saturating_sub(period.span_ns.0) as f64 / 1e9
 }
 
-/// By how much of itself a response may be off since rates are counts: a period of so many requests is more or less than what is to
-/// come, and waits go with one by what is left of the pCPUs. 0 where the rates are those that the responses are of.
+/// Relative error of a response because the rates are counts from a period. Waits react strongly if few pCPUs are
+/// left. 0 if the rates are those of the responses.
 fn rates_unsure(seen: &[Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64) -> f64 {
     let all = || seen.iter().zip(now_hz);
     if all().all(|(s, (rate_hz, _))| s.rate_hz == *rate_hz) || length_s <= 0.0 {
@@ -611,8 +617,7 @@ fn rates_unsure(seen: &[Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64
     libm::sqrt(variance) / (pcpus - load).max(0.01 * pcpus)
 }
 
-/// By how much of itself the mean of these, in order, may be off by chance: one standard error, by batch means. As much as it is, where
-/// there are too few to tell.
+/// Relative standard error of the mean of these values, in order, by batch means. 1 if there are too few values.
 fn chance_of(took_s: &[f64], lots: Option<&Lots>) -> f64 {
     let each = (took_s.len() / BATCHES).max(BATCH_LEAST).max(lots.map_or(0, |l| LOTS * l.most));
     let means: Vec<f64> = took_s.chunks_exact(each).filter_map(vsteer_core::stats::mean).collect();

@@ -1,23 +1,23 @@
-//! Service levels: what VMs must deliver, and the weights under which they do.
+//! Service levels: how fast VMs must answer requests, and the CPU weights that achieve this.
 //!
 //! ```text
-//! window     what was seen of requests in an interval
-//! histogram  requests as a histogram counted them
-//! facts      what a host's model says of the VMs
-//! driven     a Xen host, simulated with requests that pass Domain-0
-//! spread     how much CPU times differ from request to request, read off how long they took
-//! estimate   how long they will take in the next one: one file, one contract, several answers
-//! part       what all estimators foretell of the interval after a recorded one
-//! score      how far off estimators were
-//! control    one step of the loop: from what was seen to weights, or to what to move
-//! hold       the loop over periods: which belong together, and when not to act
-//! period     which requests belong to a period, and what a person must know about it
-//! weights    an outcome's weights as steps, and whether they still hold
-//! fit        who goes to which other host, where no weights do
+//! window     the measured requests of an interval
+//! histogram  requests that a histogram counted
+//! facts      CPU time, weight and pCPUs of the VMs, from a host's model
+//! driven     a simulated Xen host whose requests pass Domain-0
+//! spread     how much CPU times differ between requests, estimated from response times
+//! estimate   response times in the next interval, by several methods
+//! part       forecasts of all estimators for the interval after a recorded one
+//! score      errors of the estimators
+//! control    one step of the control loop: new weights, or a VM to move
+//! hold       the control loop over periods: which to pool, and when not to act
+//! period     the requests of a period, and notes for a person
+//! weights    new weights as plan steps, and whether they are still in force
+//! fit        which VM to move to which other host, if no weights suffice
 //! moving     the plan that moves that VM
-//! solve      the weights that make the delays of equation (2) smallest, within levels and bounds
-//! paper      the published rules by the letter, for reference
-//! round      weights to the whole numbers that a hypervisor takes
+//! solve      the weights with the smallest delays by equation (2), within levels and bounds
+//! paper      the published rules, for reference
+//! round      weights rounded to the whole numbers of a hypervisor
 //! ```
 
 pub mod control;

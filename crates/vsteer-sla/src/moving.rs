@@ -1,9 +1,9 @@
-//! Which plan moves a VM to another host, where no weights hold all levels?
+//! Makes the plan that moves a VM to another host, if no weights hold all levels.
 //!
-//! [`super::fit`] chooses the VM and the host. The plan names what the choice rests on, so that a person can judge it: nothing is
-//! moved before somebody applies the plan.
+//! [`super::fit`] chooses the VM and the host. The plan gives the reasons, so that a person can judge it. No VM
+//! moves before a person applies the plan.
 //!
-//! Left out: asking the other hosts what they have left, and writing the plan.
+//! Left out: reading the free capacity of other hosts, and writing the plan.
 
 use super::control::Candidate;
 use super::facts::find;
@@ -17,22 +17,23 @@ use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
-/// How the plan's forecasts are made.
-const METHOD: &str = "response times: of those that stay by the estimator that steers, of the one that goes by processor sharing of what is idle there";
+/// Method of the plan's forecasts.
+const METHOD: &str = "response times: VMs that stay by the estimator of `vsteer steer`, the moved VM by \
+    processor sharing of the other host's idle pCPUs";
 
 /// A host that a VM may be moved to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct There {
-    /// What it has left; its name is its connection URI.
+    /// Free capacity; the name is the connection URI.
     pub room: Room,
-    /// pCPUs that VMs may use there, if not all.
+    /// pCPUs that VMs may use on that host; `None`: all.
     pub cpus: Option<CpuSet>,
 }
 
-/// The plan that moves the first of these candidates that fits somewhere.
+/// The plan that moves the first candidate that fits on any host.
 ///
 /// # Errors
-/// `Unsupported` where no candidate fits, with the reasons, and for a VM that its manager cannot move.
+/// `Unsupported`, with reasons, if no candidate fits or if the VM's manager cannot move it.
 pub fn plan(
     config: &HostConfig,
     promises: &[Promise],
@@ -49,8 +50,8 @@ pub fn plan(
     let guests: Vec<Guest> = promises.iter().zip(&outcome.seen).map(guest).collect();
     let rooms: Vec<Room> = hosts.iter().map(|h| h.room.clone()).collect();
     let fit = choose(candidates, &guests, &rooms).map_err(|why| {
-        let why = if why.is_empty() { "none has answered yet".to_owned() } else { why.join("; ") };
-        Fault::new(FaultKind::Unsupported, "nobody fits on another host").because(why)
+        let why = if why.is_empty() { "no other host has answered yet".to_owned() } else { why.join("; ") };
+        Fault::new(FaultKind::Unsupported, "no other host has room for any of these VMs").because(why)
     })?;
     of(config, &guests[fit.vm].name, &hosts[fit.room], &fit, outcome)
 }
@@ -58,15 +59,15 @@ pub fn plan(
 fn of(config: &HostConfig, name: &str, there: &There, fit: &Fit, outcome: &Outcome) -> Result<Plan, Fault> {
     let vm = find(config, name)?;
     let Some(from) = vm.manager.moves_from() else {
-        return Err(Fault::new(FaultKind::Unsupported, format!("moving VM {:?}", vm.name))
-            .because("only a VM of libvirt's is moved"));
+        return Err(Fault::new(FaultKind::Unsupported, format!("cannot move VM {:?}", vm.name))
+            .because("vsteer only moves VMs of libvirt"));
     };
     let uri = &there.room.host;
     let change =
         Change::Host(setting::Host { from: from.to_owned(), to: uri.clone(), cpus: there.cpus.clone() });
     let reason = format!(
-        "{}. Without {} the worst of the others takes {:.2} of its level. There {:.2} pCPUs are idle: it would answer in {:.1} ms on average, 95 of \
-         100 within {:.1} ms, {:.2} of its level",
+        "{}. Without {} the worst other VM takes {:.2} times its level. The new host has {:.2} idle pCPUs. \
+            There the VM would answer in {:.1} ms on average and 95 % within {:.1} ms, {:.2} times its level",
         outcome.why,
         vm.name,
         fit.rest,
@@ -151,7 +152,7 @@ mod tests {
         let to = setting::Host { from: from.into(), to: "qemu+ssh://b/system".into(), cpus: there(1.0).cpus };
         assert_eq!(step.change, Change::Host(to));
         assert!(
-            step.reason.contains("takes 0.80 of its level. There 1.00 pCPUs are idle"),
+            step.reason.contains("takes 0.80 times its level. The new host has 1.00 idle pCPUs"),
             "{}",
             step.reason
         );
@@ -162,7 +163,7 @@ mod tests {
     fn why_there_is_no_plan_is_told() {
         let libvirt = || Manager::Libvirt("qemu:///system".into());
         let cause = |f: Fault| f.cause.unwrap_or_default();
-        assert_eq!(cause(planned(libvirt(), &[]).unwrap_err()), "none has answered yet");
+        assert_eq!(cause(planned(libvirt(), &[]).unwrap_err()), "no other host has answered yet");
         assert!(cause(planned(libvirt(), &[there(0.2)]).unwrap_err()).contains("needs 0.30"));
         assert!(cause(planned(Manager::Xen, &[there(1.0)]).unwrap_err()).contains("libvirt"));
     }

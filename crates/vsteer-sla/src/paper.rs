@@ -1,19 +1,20 @@
-//! What do the paper's own rules say? For reference, by the letter.
+//! What do the paper's own rules decide? Implemented exactly as printed, for reference.
 //!
 //! ```text
 //! (5)  re-allocate where N_sla >= N_peak or R_sla <= R_peak for some VM, and sum R_sla >= sum R_peak
 //! (6)  migrate where sum R_sla <= sum R_peak
 //! (7)  of all weights in steps of 0.05 those that make the sum of all delays smallest
 //! ```
-//! N and R are requests per second and response times; peak is the 95th percentile of the profiled log. Domain-0's weight is never changed.
+//! N and R are requests per second and response times; peak is the 95th percentile of the profiled log. Domain-0's
+//! weight is never changed.
 //!
-//! What is wrong with them: (5) fires on every idle VM, whose peak of requests is below what it is promised; a sum of times says nothing of
-//! whether each can be held; and the weights of (7) favour whoever has least to do, the same for all that have the same load. The
-//! project decides by [`super::control`] instead.
+//! Their flaws: (5) fires for every idle VM, because its peak of requests is below its
+//! level. A sum of times does not say whether each level can be held. The weights of (7) favour the VM with the
+//! least load. vsteer uses [`super::control`] instead.
 //!
-//! Source: E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual Machine Scheduling Delays in Xen
-//! Environments", J. KIISE 37(4), 2010, equations (5) to (7).
-//! Left out: more VMs than [`VMS_MOST`], for whom the grid has too many points (the exact optimum is [`super::solve`]'s).
+//! Source: E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual Machine Scheduling
+//! Delays in Xen Environments", J. KIISE 37(4), 2010, equations (5) to (7). Left out: more than [`VMS_MOST`] VMs,
+//! because the grid then has too many points ([`super::solve`] finds the exact optimum).
 
 use super::solve::{Problem, told};
 
@@ -22,27 +23,27 @@ const STEPS: usize = 20;
 /// C(19, 5) are 11,628 points.
 pub const VMS_MOST: usize = 6;
 
-/// One VM, as the rules look at it.
+/// A VM as input of the rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vm {
-    /// Requests per second that it is promised.
+    /// Promised requests per second.
     pub rate_level_hz: f64,
-    /// The 95th percentile of what it answered per second.
+    /// 95th percentile of answered requests per second.
     pub rate_peak_hz: f64,
-    /// The response time that it is promised, s.
+    /// Promised response time, s.
     pub response_level_s: f64,
-    /// The 95th percentile of its response times, s.
+    /// 95th percentile of response times, s.
     pub response_peak_s: f64,
 }
 
 /// What the rules say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
-    /// Nothing is wrong.
+    /// Change nothing.
     Nothing,
     /// Other weights.
     Reallocate,
-    /// A VM has to go.
+    /// Migrate a VM.
     Migrate,
 }
 
@@ -60,7 +61,8 @@ pub fn says(vms: &[Vm]) -> Says {
     }
 }
 
-/// Rule (7): the best of all weights in steps of 0.05, each at least one step; `None` for no VM, or more than [`VMS_MOST`].
+/// Rule (7): the best weights in steps of 0.05, each at least one step; `None` without VMs or with more than
+/// [`VMS_MOST`].
 pub fn grid(problem: &Problem) -> Option<Vec<f64>> {
     let n = problem.guests.len();
     if !(1..=VMS_MOST).contains(&n) {
@@ -128,7 +130,8 @@ mod tests {
         Problem { guests: rates.iter().zip(service_ms).map(guest).collect(), driver: 0.0 }
     }
 
-    /// Its grid finds the point that lies nearest to the exact optimum, which treats VM1 and VM2 alike and favours who has least to do.
+    /// Its grid finds the point that lies nearest to the exact optimum, which treats VM1 and VM2 alike and favours
+    /// who has least to do.
     #[test]
     fn the_grid_is_the_exact_optimum_in_steps() {
         let p = problem(&[45.0, 45.0, 170.0], &[6.6, 6.6, 1.7]);

@@ -1,10 +1,11 @@
-//! What do all estimators foretell of the interval after one that was recorded?
+//! What do all estimators forecast for the interval after a recorded one?
 //!
-//! A [`Part`] is one interval of a recording: how the host was set up, what its model says, and what was asked of each VM. The interval
-//! after it is foretold from its rates and weights alone, by every estimator. What clients then saw is kept beside that
-//! ([`super::score`]).
+//! A [`Part`] is one interval of a recording: the host's configuration, its model, and the requests of each VM.
+//! Every estimator forecasts the next interval from its rates and weights alone. The measured values are kept for
+//! comparison ([`super::score`]).
 //!
-//! VMs that nobody asked in either interval take no part. One that is asked only in the next has no known CPU time per request.
+//! VMs without requests in both intervals are left out. The CPU time per request of a VM with requests only in the
+//! next interval is unknown, which is an error.
 //!
 //! Left out: cutting a recording into intervals.
 
@@ -20,24 +21,24 @@ use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::forecast::demand::{Demands, Round};
 
-/// One interval.
+/// One interval of a recording.
 pub struct Part {
-    /// How the host was set up at its end.
+    /// Configuration of the host at the interval's end.
     pub config: HostConfig,
     /// What its model says.
     pub model: HostModel,
-    /// What that says of the VMs.
+    /// Facts about the VMs from the model.
     pub facts: Facts,
-    /// By VM; `None` where too little came.
+    /// Requests by VM; `None`: too few.
     pub intervals: Vec<Option<Interval>>,
-    /// When it began, ns since 1970.
+    /// Begin, ns since 1970 UTC.
     pub from_unix_ns: u64,
     /// When it ended.
     pub to_unix_ns: u64,
 }
 
 impl Part {
-    /// What is asked for, as a part of the pCPUs.
+    /// Demand of the requests, as a part of the pCPUs.
     pub fn load(&self) -> f64 {
         let asked: f64 = self.intervals.iter().flatten().map(|i| i.seen.load_at(i.seen.rate_hz)).sum();
         asked / self.facts.pcpus
@@ -48,7 +49,7 @@ impl Part {
         self.intervals.iter().flatten().map(|i| i.seen.rate_hz).sum()
     }
 
-    /// Its own rates and weights, by VM: what the interval before it had to expect.
+    /// Rates and weights of this interval, by VM: the input of a forecast.
     pub fn next(&self) -> Vec<Next> {
         let of = |(interval, vm): (&Option<Interval>, &Vm)| Next {
             rate_hz: interval.as_ref().map_or(0.0, |i| i.seen.rate_hz),
@@ -57,10 +58,10 @@ impl Part {
         self.intervals.iter().zip(&self.facts.vms).map(of).collect()
     }
 
-    /// The same with other rates and weights, by the VMs' `names`; weights on the hypervisor's own scale.
+    /// The rates and weights with changes for the VMs of these names. Weights are on the hypervisor's scale.
     ///
     /// # Errors
-    /// `Usage` for a VM that is none of these.
+    /// `Usage` if a VM is not in `names`.
     pub fn asked(
         &self,
         names: &[&str],
@@ -70,8 +71,8 @@ impl Part {
         let mut next = self.next();
         let place = |vm: &str, what: &str| {
             names.iter().position(|n| *n == vm).ok_or_else(|| {
-                Fault::new(FaultKind::Usage, format!("{what} {vm}=…: no log of a VM {vm:?} is given"))
-                    .help(format!("there are: {}", names.join(", ")))
+                Fault::new(FaultKind::Usage, format!("{what} {vm}=…: no log was given for VM {vm:?}"))
+                    .help(format!("use one of these VMs: {}", names.join(", ")))
             })
         };
         for (vm, rate_hz) in rates {
@@ -85,18 +86,18 @@ impl Part {
         Ok(next)
     }
 
-    /// Reads off how far VMs' CPU times spread.
+    /// Estimates the spread of the VMs' CPU times.
     pub fn read_off(&mut self) {
         let mut known: Vec<Interval> = self.intervals.iter().flatten().cloned().collect();
         spread::read_off(&mut known, self.facts.pcpus, spread::EFFORT, &|| {});
         self.intervals.iter_mut().flatten().zip(known).for_each(|(i, k)| *i = k);
     }
 
-    /// What all estimators tell of the interval after this one, which brings `next` and came to `then`. `not_simulated` hears why the
-    /// host is not simulated.
+    /// Forecasts of all estimators for the next interval, which has the rates and weights `next` and was measured
+    /// as `then`. `not_simulated` gets the reason if the host cannot be simulated.
     ///
     /// # Errors
-    /// `NothingThere` for a VM that is asked then and was not asked here.
+    /// `NothingThere` if a VM has requests in the next interval but none in this one.
     pub fn foretell(
         &self,
         next: &[Next],
@@ -106,10 +107,10 @@ impl Part {
     ) -> Result<Foretold, Fault> {
         let here: Vec<usize> = (0..names.len()).filter(|i| self.intervals[*i].is_some()).collect();
         if let Some(i) = (0..names.len()).find(|i| !here.contains(i) && next[*i].rate_hz > 0.0) {
-            let what = format!("VM {:?}: nobody asked it anything", names[i]);
+            let what = format!("cannot estimate response times of VM {:?}", names[i]);
             return Err(Fault::new(FaultKind::NothingThere, what)
-                .because("in the interval before, so its CPU time per request is not known")
-                .help("begin with an interval in which all of them are asked"));
+                .because("the interval before has no requests for it, so its CPU time per request is unknown")
+                .help("begin with an interval in which every VM has requests"));
         }
         let intervals: Vec<&Interval> = here.iter().filter_map(|i| self.intervals[*i].as_ref()).collect();
         let seen: Vec<Seen> = intervals.iter().map(|i| i.seen).collect();
@@ -143,7 +144,7 @@ impl Part {
         Ok(Foretold { load, seen, told })
     }
 
-    /// The host, to be simulated.
+    /// The host as a simulation.
     fn host(&self, names: &[&str]) -> Result<Simulated, String> {
         if driven::driver(&self.config).is_some() {
             return driven::simulated(&self.config, &self.model, names, self.requests_hz());
@@ -157,16 +158,19 @@ impl Part {
     }
 }
 
-/// A note for each VM whose response times are known by buckets.
+/// A note for each VM whose response times come from a histogram.
 pub fn by_buckets(parts: &[Part], names: &[&str]) -> Vec<String> {
     let of = |(i, name): (usize, &&str)| {
         let last = parts.iter().rev().find_map(|p| p.intervals[i].as_ref())?;
         let (low_s, high_s) = last.lots.as_ref()?.bucket_at(last.seen.response.p95_s);
-        let upto =
-            if high_s.is_infinite() { "without end".to_owned() } else { format!("to {:.1}", 1e3 * high_s) };
+        let upto = if high_s.is_infinite() {
+            "up to infinity".to_owned()
+        } else {
+            format!("to {:.1}", 1e3 * high_s)
+        };
         Some(format!(
-            "{name}: a histogram tells a 95th percentile by its bucket alone (the last one is somewhere from {:.1} {upto} ms), and not \
-             how requests came: as by a Poisson process, it is taken",
+            "{name}: a histogram gives the 95th percentile only as a bucket (the last one is from {:.1} \
+                {upto} ms), and no arrival times; vsteer assumes a Poisson process",
             1e3 * low_s
         ))
     };
@@ -245,7 +249,10 @@ mod tests {
         let next = part.asked(&NAMES, &[("b".into(), 30.0)], &[("a".into(), 400.0)]).unwrap();
         assert_eq!(next, [Next { rate_hz: 20.0, weight: 4.0 }, Next { rate_hz: 30.0, weight: 2.0 }]);
         let fault = part.asked(&NAMES, &[("c".into(), 1.0)], &[]).unwrap_err();
-        assert!(fault.kind == FaultKind::Usage && fault.to_string().contains("there are: a, b"), "{fault}");
+        assert!(
+            fault.kind == FaultKind::Usage && fault.to_string().contains("use one of these VMs: a, b"),
+            "{fault}"
+        );
     }
 
     #[test]
@@ -253,7 +260,7 @@ mod tests {
         let (before, then) = (part(&[Some(20.0), None]), part(&[Some(20.0), Some(10.0)]));
         let told = |next: &[Next]| before.foretell(next, Some(&then), &NAMES, &mut |_| {});
         let fault = told(&then.next()).unwrap_err();
-        assert!(fault.what.contains("\"b\": nobody asked"), "{fault}");
+        assert!(fault.what.contains("response times of VM \"b\""), "{fault}");
         // Where nobody asks it then either it takes no part.
         let foretold = told(&before.next()).unwrap();
         assert!((foretold.load - 0.2).abs() < 1e-12 && foretold.seen.iter().all(Option::is_some));

@@ -1,11 +1,11 @@
-//! Which requests belong to a period, and what must a person know about it?
+//! Which requests belong to a period, and which notes does a person need about them?
 //!
-//! [`super::hold`] takes a period as a value. These rules fill that value from what a log or a histogram told:
+//! [`super::hold`] takes a period as a value. These rules make that value from a log or a histogram:
 //!
 //! - A period ends where every log is complete, not at the present moment ([`span_ns`]).
-//! - Requests whose times lie far from the host's clock are of another clock, and count in no period ([`ahead`], [`without_old`]).
-//! - A VM that uses CPU time and answers no request has a log that tells too little ([`unseen`]).
-//! - A level inside a bucket of a histogram neither holds nor fails for certain ([`unsure`]).
+//! - Requests far from the host's clock come from another clock and do not count ([`ahead`], [`without_old`]).
+//! - A VM that uses CPU time but answers no request has an incomplete log ([`unseen`]).
+//! - If a level lies inside a histogram bucket, whether it holds is uncertain ([`unsure`]).
 //!
 //! Left out: reading logs and histograms, which `vsteer-act` does.
 
@@ -16,11 +16,12 @@ use vsteer_core::requests::Answered;
 
 /// A log has another clock than the host if its requests ended this far from now.
 pub const CLOCK_APART: Duration = Duration::from_secs(600);
-/// The log of a VM that uses more pCPUs than this should tell of requests.
+/// A VM that uses more pCPUs than this should have requests in its log.
 const USED_UNSEEN: f64 = 0.05;
 
-/// When the requests of a period ended, ns since 1970. Each period begins where the last one was cut (`cut_ns`), but is no longer than
-/// `period` before the last sample (`last_ns`). It ends `behind_ns` before now: the slowest log is that far behind.
+/// When the requests of a period ended, ns since 1970. Each period begins where the last one was cut (`cut_ns`),
+/// but is no longer than `period` before the last sample (`last_ns`). It ends `behind_ns` before now: the slowest
+/// log is that far behind.
 pub fn span_ns(cut_ns: u64, last_ns: u64, now_ns: u64, behind_ns: u64, period: Duration) -> (u64, u64) {
     (cut_ns.max(last_ns - period.as_nanos() as u64), now_ns - behind_ns)
 }
@@ -29,19 +30,21 @@ fn ended_ns(request: &Answered) -> u64 {
     request.began_ns + request.took_ns
 }
 
-/// The note that a VM's log is ahead of the host's clock: `waiting` are its requests that ended in the future. The caller drops them.
+/// The note that a VM's log is ahead of the host's clock: `waiting` are its requests that ended in the future. The
+/// caller drops them.
 pub fn ahead(name: &str, waiting: &[Answered], now_ns: u64) -> Option<String> {
     let latest_ns = waiting.iter().map(ended_ns).max()?;
     let apart = Duration::from_nanos(latest_ns.saturating_sub(now_ns));
     (apart > CLOCK_APART).then(|| {
         format!(
-            "{name}: its log's clock is {:.0} s ahead of this host's: is it of another time zone?",
+            "{name}: the clock of its log is {:.0} s ahead of this host; check the log's time zone",
             apart.as_secs_f64()
         )
     })
 }
 
-/// The requests of a period that began at `last_ns` and ends now, without those that ended long before it; and a note about those.
+/// The requests of a period that began at `last_ns` and ends now, without those that ended long before it; and a
+/// note about those.
 pub fn without_old(
     name: &str,
     requests: Vec<Answered>,
@@ -53,7 +56,7 @@ pub fn without_old(
     let note = old.iter().map(ended_ns).max().map(|latest_ns| {
         let behind_s = (now_ns - latest_ns) as f64 / 1e9;
         format!(
-            "{name}: {} requests are of {behind_s:.0} s ago and are left out: is its log of another time zone?",
+            "{name}: vsteer ignores {} requests that are {behind_s:.0} s old; check the log's time zone",
             old.len()
         )
     });
@@ -63,8 +66,10 @@ pub fn without_old(
 /// The note that a VM without requests used `used` pCPUs. `missing` says why it has no log, if it has none.
 pub fn unseen(name: &str, requests: &[Answered], used: f64, missing: Option<String>) -> Option<String> {
     (requests.is_empty() && used > USED_UNSEEN).then(|| {
-        let why = missing.unwrap_or_else(|| "nothing told of a request in this period".to_owned());
-        format!("{name}: {why}, though it used {used:.2} of a pCPU, which is taken as used")
+        let why = missing.unwrap_or_else(|| "no request in this period".to_owned());
+        format!(
+            "{name}: {why}, although the VM used {used:.2} pCPUs; vsteer leaves the VM that much CPU time"
+        )
     })
 }
 
@@ -77,7 +82,8 @@ pub fn unsure(promise: &Promise, p95_s: f64, lots: &Lots) -> Option<String> {
     }
     let upto = if high_s.is_infinite() { String::new() } else { format!(" and at most {:.1}", 1e3 * high_s) };
     Some(format!(
-        "{}: by its buckets its 95th percentile is above {:.1}{upto} ms: whether its level of {:.1} ms holds is not certain",
+        "{}: according to the histogram, the 95th percentile is above {:.1}{upto} ms, so it is uncertain \
+            whether the level of {:.1} ms holds",
         promise.vm,
         1e3 * low_s,
         1e3 * level_s
@@ -111,7 +117,7 @@ mod tests {
         assert_eq!(ahead("web", &[ended(NOW + S)], NOW), None);
         assert_eq!(ahead("web", &[ended(NOW + 600 * S)], NOW), None);
         let note = ahead("web", &[ended(NOW), ended(NOW + 3600 * S)], NOW).unwrap();
-        assert_eq!(note, "web: its log's clock is 3600 s ahead of this host's: is it of another time zone?");
+        assert_eq!(note, "web: the clock of its log is 3600 s ahead of this host; check the log's time zone");
     }
 
     #[test]
@@ -121,16 +127,19 @@ mod tests {
         assert_eq!((kept.len(), note), (2, None));
         let (kept, note) = without_old("web", vec![ended(last - 600 * S), ended(NOW)], last, NOW);
         assert_eq!(kept, [ended(NOW)]);
-        assert!(note.unwrap().starts_with("web: 1 requests are of 660 s ago and are left out"));
+        assert!(note.unwrap().starts_with("web: vsteer ignores 1 requests that are 660 s old"));
     }
 
     #[test]
     fn a_busy_vm_without_requests_is_told() {
         assert_eq!(unseen("web", &[ended(NOW)], 0.9, None), None);
         assert_eq!(unseen("web", &[], 0.05, None), None);
-        assert!(unseen("web", &[], 0.06, None).unwrap().contains("nothing told of a request"));
+        assert!(unseen("web", &[], 0.06, None).unwrap().contains("no request in this period"));
         let note = unseen("web", &[], 0.9, Some("/l is not there".to_owned())).unwrap();
-        assert_eq!(note, "web: /l is not there, though it used 0.90 of a pCPU, which is taken as used");
+        assert_eq!(
+            note,
+            "web: /l is not there, although the VM used 0.90 pCPUs; vsteer leaves the VM that much CPU time"
+        );
     }
 
     #[test]

@@ -1,49 +1,49 @@
-//! How far off were the estimators? What each told of an interval, beside what clients then saw.
+//! How large are the errors of the estimators? Compares their forecasts with measured response times.
 //!
-//! An error is |told - seen| / seen, of means and of 95th percentiles; a summary is the mean over VMs and intervals. Intervals with little
-//! load say little: response times are service times there, and everybody is right; so the summary is of those with a load above
-//! [`LOADED`].
+//! An error is |forecast - measured| / measured, of means and of 95th percentiles. A summary is the mean over VMs
+//! and intervals. It includes only intervals with a load above [`LOADED`], because at low load every estimator is
+//! right.
 
 use super::window::Response;
 use serde::Serialize;
 
-/// A load from which estimators differ.
+/// Load above which estimators differ.
 pub const LOADED: f64 = 0.7;
 
-/// What one estimator told.
+/// Forecast of one estimator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// Which.
+    /// Name of the estimator.
     pub estimator: &'static str,
-    /// By VM; `None` where it has no answer.
+    /// Forecast by VM; `None` if the estimator has none.
     pub told: Vec<Option<Response>>,
 }
 
-/// An interval that was foretold.
+/// An interval with forecasts and measured values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Foretold {
-    /// The part of the pCPUs that was asked for in it.
+    /// Demand in the interval, as a part of the pCPUs.
     pub load: f64,
-    /// What clients saw, by VM; `None` where nobody asked.
+    /// Measured response times by VM; `None` without requests.
     pub seen: Vec<Option<Response>>,
-    /// What was told beforehand.
+    /// Forecasts of all estimators.
     pub told: Vec<Told>,
 }
 
 /// One estimator's errors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Error {
-    /// Of means; `None` where there was nothing to compare.
+    /// Mean relative error of means; `None` without comparisons.
     pub mean: Option<f64>,
-    /// Of 95th percentiles.
+    /// Mean relative error of 95th percentiles.
     pub p95: Option<f64>,
-    /// VMs and intervals compared.
+    /// Number of compared values (VMs times intervals).
     pub of: usize,
-    /// Of these, those without an answer, which count in neither.
+    /// Number of values without a forecast, which do not enter the errors.
     pub unanswered: usize,
 }
 
-/// The errors of the estimator of this name, over intervals with a load above `load_above`.
+/// Errors of the estimator of this name, over intervals with a load above `load_above`.
 pub fn error(all: &[Foretold], estimator: &str, load_above: f64) -> Error {
     let (mut mean, mut p95) = (Vec::new(), Vec::new());
     let (mut of, mut unanswered) = (0, 0);

@@ -1,7 +1,7 @@
 //! Which weights make the delays smallest, and can any hold the levels?
 //!
-//! **The problem.** VM p gets requests at the rate λ_p, each of which takes x_p of CPU. Equation (2) of the paper, with the
-//! part of a driver domain (3), says that its requests take
+//! **The problem.** VM p gets requests at the rate λ_p, each of which takes x_p of CPU. Equation (2) of the paper,
+//! with the part of a driver domain (3), says that its requests take
 //!
 //! ```text
 //! R_p = (Σ_i a_i w_i + c) / (λ_p w_p)      a_i = λ_i x_i,  c = IO * D_0,  Σ w = 1
@@ -23,16 +23,17 @@
 //! θ   = Σ α_i φ_i - Σ β_i κ_i       α_i, β_i: what the floor, the cap of i costs: |µ A_i + θ - b_i / v_i²|
 //! ```
 //!
-//! which are three equations in µ, θ and s, smooth but where somebody reaches a bound. Newton's method (`newton`) solves them in
-//! some ten passes over the VMs, and what it ends at is checked. Where it does not get there (nobody is between their bounds, or the
-//! levels leave no room), three searches, one within the other, each for where a monotone function is zero (`nested`), find the
-//! same slowly. Without bounds θ is 0 and w_i ~ 1 / sqrt(λ_i (λ_i x_i + c)). Levels alone hold iff
-//! Σ A_p / (λ_p S_p) = Σ (x_p + c / λ_p) / S_p <= 1.
+//! which are three equations in µ, θ and s, smooth but where somebody reaches a bound. Newton's method (`newton`)
+//! solves them in some ten passes over the VMs, and what it ends at is checked. Where it does not get there (nobody
+//! is between their bounds, or the levels leave no room), three searches, one within the other, each for where a
+//! monotone function is zero (`nested`), find the same slowly. Without bounds θ is 0 and w_i ~ 1 / sqrt(λ_i (λ_i
+//! x_i + c)). Levels alone hold iff Σ A_p / (λ_p S_p) = Σ (x_p + c / λ_p) / S_p <= 1.
 //!
 //! Left out: levels at a percentile (they belong to an estimator, not to this sum of means).
 //!
-//! Sources: E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual Machine Scheduling Delays in Xen
-//! Environments", J. KIISE 37(4), 2010, equations (1) to (4); the substitution is our own (docs/service-levels.md).
+//! Sources: E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual Machine Scheduling
+//! Delays in Xen Environments", J. KIISE 37(4), 2010, equations (1) to (4); the substitution is our own
+//! (docs/service-levels.md).
 
 mod nested;
 mod newton;
@@ -57,7 +58,7 @@ pub struct Guest {
 /// The VMs that share a pCPU, and what their driver domain costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// They.
+    /// The VMs.
     pub guests: Vec<Guest>,
     /// c = IO * D_0: part of the pCPU that the driver domain's work for them takes, 0 where there is none.
     pub driver: f64,
@@ -79,19 +80,19 @@ pub struct Solution {
 /// Why there are none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Unsolved {
-    /// No weights hold the levels: they need so many times what there is.
+    /// No weights hold the levels.
     Levels {
-        /// Σ A v at its least, which may be 1 at most.
+        /// Least possible Σ A v, which must be at most 1.
         need: f64,
     },
     /// Floors above 1 together, caps below 1 together, or a floor above its cap.
     Bounds,
-    /// A rate that is not above 0, or a figure that is no number (the driver domain's part counts as the first VM's).
+    /// A rate is not greater than 0, or a value is not a number (the driver domain counts as the first VM).
     Figures {
-        /// Whose, by its place.
+        /// Index of the VM.
         guest: usize,
     },
-    /// No method got near enough: some condition is broken by this part of what it demands. None is known that ends so.
+    /// No method is exact enough: a condition is violated by this part. No such problem is known.
     Inexact {
         /// The largest part.
         by: f64,

@@ -1,23 +1,21 @@
-//! How much do CPU times differ from request to request, and what is no request's at all? Read off how long requests took.
+//! How much do CPU times differ between requests, and how much CPU time does a VM use without requests? Both from
+//! response times.
 //!
-//! **Idea.** A log tells response times, and the observer CPU time per request as a mean: nothing tells one request's. But waiting and
-//! service show together in how response times spread, and how they spread depends on whether requests are alike. So the last interval is
-//! run ([`super::estimate::fluid`]) with several spreads, and that is kept under which response times lie nearest to the measured ones: by
-//! the mean distance of the two distributions' quantiles, as ratios (Wasserstein's, of logarithms), VM after VM. It asks how far values are
-//! apart and not how many are on which side, so requests that all take a little more than their CPU time are still alike.
+//! **Spread.** A log has response times, but only the mean CPU time per request is known. The spread of response
+//! times depends on the spread of CPU times. So the last interval is simulated ([`super::estimate::fluid`]) with
+//! several spreads, VM after VM. The spread with the response times nearest to the measured ones wins (mean
+//! distance of quantiles, as logarithms: Wasserstein).
 //!
-//! **What is no request's.** A VM uses CPU time while nobody asks it: its kernel's ticks, its emulator, what it does before and after a
-//! request. Few requests share it, so divided among them it makes each look longer than it is, and the load that more of them would be
-//! too heavy. But no request takes less time than its own CPU time: where VMs seldom meet, the shortest responses are those that met
-//! nobody, and where they are shorter than the run has them, the rest of the CPU time is no request's. It stays the same at any rate
-//! ([`Seen::beside`]). Where VMs meet often nothing is read off: there the shortest waited as well, and many requests share it. Nor
-//! where responses are better told by requests that differ: there the shortest are those with little to do, and the longest, which are few, say
-//! so.
+//! **CPU time without requests.** A VM uses CPU time for kernel ticks and its emulator ([`Seen::beside`]). Divided
+//! among few requests, this makes each look too long. No response is shorter than its own CPU time. If VMs rarely
+//! compete, the shortest responses met no other VM. If they are shorter than in the simulation, the rest of the CPU
+//! time belongs to no request. This is not estimated if VMs compete often, or if requests that differ explain the
+//! response times better.
 //!
-//! Where a histogram counted them, response times are known by its buckets and their sum: what is measured and what is run are
-//! both looked at through these, so that what is not known is the same on both sides.
+//! If a histogram counted the requests, measured and simulated times are both reduced to its buckets and sum.
 //!
-//! Left out: shapes beyond the variance; service times that hang together; what is beside requests that differ (GAP(sla-idle)).
+//! Left out: shapes beyond the variance, dependent service times, and CPU time without requests if requests differ
+//! (GAP(sla-idle)).
 
 use super::estimate::fluid::Fluid;
 use super::estimate::traffic::rounds;
@@ -25,24 +23,24 @@ use super::histogram::{self, Lots};
 use super::window::{Interval, Seen};
 use vsteer_core::requests::Counted;
 
-/// Squared coefficients of variation that are told apart.
+/// Squared coefficients of variation that are tried.
 const SPREADS: [f64; 6] = [ALIKE, 0.2, 0.5, 1.0, 2.0, 4.0];
-/// That of requests which are all alike.
+/// Squared coefficient of variation of equal requests.
 const ALIKE: f64 = 0.0;
-/// Where a person waits: requests drawn for each.
+/// Simulated requests per trial if a person waits.
 pub const EFFORT: usize = 40_000;
-/// At which distributions are compared.
+/// Quantiles at which distributions are compared.
 const QUANTILES: u32 = 200;
-/// VMs that meet seldom: by what part of the pCPUs they need. Then the shortest responses, from and to these quantiles of [`QUANTILES`], met
-/// nobody.
+/// VMs that meet seldom: by what part of the pCPUs they need. Then the shortest responses, from and to these
+/// quantiles of [`QUANTILES`], met nobody.
 const SELDOM: f64 = 0.5;
 const SHORTEST: std::ops::Range<u32> = 10..60;
 /// Where more of the CPU time than this seems to be the requests', all of it is: it is not known better than that.
 const ALL: f64 = 0.95;
-/// Once over all VMs is not enough, since each one's waits are made by the others' work.
+/// Passes over all VMs. One is not enough, because each VM's waits depend on the others' work.
 const TURNS: usize = 2;
 
-/// What was read off of one VM.
+/// Estimate for one VM.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadOff {
     service_cv2: f64,
@@ -55,7 +53,8 @@ impl ReadOff {
         ReadOff { service_cv2: seen.service_cv2, beside: seen.beside }
     }
 
-    /// Sets it in moments of another time of the same VM, of which nothing was read off. What it uses beside stays below what it used.
+    /// Sets it in moments of another time of the same VM, of which nothing was read off. What it uses beside stays
+    /// below what it used.
     pub fn on(&self, seen: &mut Seen) {
         let used = seen.rate_hz * seen.service_s;
         *seen = Seen { service_cv2: self.service_cv2, ..*seen };
@@ -66,8 +65,8 @@ impl ReadOff {
     }
 }
 
-/// Sets each interval's spread of CPU times and what is no request's, by so many requests drawn for each that is tried; `between` is
-/// called after each. Nothing is set where there is more work than pCPUs, for then nothing settles.
+/// Sets each interval's spread of CPU times and its CPU time without requests. `between` is called after each
+/// simulation. Nothing is set if there is more work than pCPUs, because queues then grow without limit.
 pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize, between: &dyn Fn()) {
     let load: f64 = intervals.iter().map(|i| i.seen.load_at(i.seen.rate_hz)).sum();
     if load >= pcpus {
@@ -117,7 +116,7 @@ pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize, between: 
     intervals.iter_mut().zip(seen).for_each(|(i, s)| i.seen = s);
 }
 
-/// What VM `i`'s requests take by the fluid.
+/// Response times of VM `i` in the fluid simulation.
 fn responses(fluid: &Fluid, seen: &[Seen], gaps: &[Vec<f64>], i: usize, effort: usize) -> Vec<f64> {
     let rates: Vec<f64> = seen.iter().map(|s| s.rate_hz).collect();
     let weights: Vec<f64> = seen.iter().map(|s| s.weight).collect();
@@ -125,7 +124,7 @@ fn responses(fluid: &Fluid, seen: &[Seen], gaps: &[Vec<f64>], i: usize, effort: 
     rounds.iter().flat_map(|t| fluid.responses(t, &weights).swap_remove(i)).collect()
 }
 
-/// Response times in order of length, as a log would tell them or a histogram.
+/// Sorted response times, as a log or a histogram would report them.
 fn as_seen(took_s: &[f64], lots: Option<&Lots>) -> Vec<f64> {
     let mut x =
         lots.map_or_else(|| took_s.to_vec(), |lots| histogram::took_s(&Counted::of(&lots.bounds_s, took_s)));
@@ -177,7 +176,8 @@ mod tests {
         assert!((apart(&[1.0, 1.0], &[1.0, e]) - 0.5).abs() < 1e-9);
     }
 
-    /// Three VMs whose requests are alike, exponential, and very unlike: each is recognised, at a light load and a heavy one.
+    /// Three VMs whose requests are alike, exponential, and very unlike: each is recognised, at a light load and a
+    /// heavy one.
     #[test]
     fn spreads_are_recognised() {
         for rate in [25.0, 55.0] {
@@ -218,8 +218,8 @@ mod tests {
         }
     }
 
-    /// A third of what the first VM uses is no request's, nothing of the third's: told within a twentieth. Of the second, whose requests
-    /// differ, nothing is said.
+    /// A third of what the first VM uses is no request's, nothing of the third's: told within a twentieth. Of the
+    /// second, whose requests differ, nothing is said.
     #[test]
     fn what_is_no_requests_is_recognised() {
         let one = |rate_hz: f64, service_cv2: f64, beside: f64| Seen {

@@ -1,9 +1,8 @@
-//! Which steps set the weights of an outcome, and do they still hold in the next period?
+//! Which steps set the new weights, and are these weights still in force in the next period?
 //!
-//! A hypervisor takes whole numbers ([`super::round`]). Together the new numbers are as large as the old ones, so a VM that nobody
-//! steers gets what it got before.
-//!
-//! [`LastSet`] remembers what was set. A weight that differs in a later period was set by somebody else, or the VM was started again.
+//! A hypervisor takes whole numbers ([`super::round`]). The sum of the weights stays the same, so VMs without a
+//! level keep their share. [`LastSet`] remembers the weights. If a weight differs in a later period, another
+//! program set it or the VM restarted.
 //!
 //! Left out: vSphere, which `vsteer steer` does not reach.
 
@@ -15,19 +14,19 @@ use vsteer_core::nouns::{CpuWeight, HostConfig, VmConfig};
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 
-/// A share that rounding changes by more than this part of itself is worth a note.
+/// If rounding changes a share by more than this part, vsteer prints a note.
 const LOSS_TOLD: f64 = 0.01;
 /// Two weights that differ by less than this part are the same.
 const SAME: f64 = 1e-9;
 
-/// The outcome's weights as steps for the VMs of these names, and the largest part of itself that a share loses by rounding.
+/// The outcome's weights as steps for the VMs of these names, and the largest relative change of a share by rounding.
 pub fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, f64) {
     let Decision::Set { weights, .. } = &outcome.decision else { return (Vec::new(), 0.0) };
     let of = |(name, weight): (&&str, &f64)| {
         let vm = find(config, name).ok()?;
         Some((vm, vm.weight?, *weight))
     };
-    // VMs that are left out have the weight that they had.
+    // VMs that are not steered keep their weight.
     let turned =
         |(_, from, to): &(&VmConfig, CpuWeight, f64)| *to > 0.0 && (to / from.relative() - 1.0).abs() > SAME;
     let all: Vec<_> = names.iter().zip(weights).filter_map(of).filter(turned).collect();
@@ -50,13 +49,13 @@ pub fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Ste
     (all.iter().zip(&rounded.numbers).map(step).filter(changes).collect(), rounded.loss)
 }
 
-/// The note that rounding changes a share.
+/// Note that rounding changes a share noticeably.
 pub fn lossy(loss: f64) -> Option<String> {
     (loss > LOSS_TOLD)
-        .then(|| format!("weights are whole numbers: a share is {:.1} % off by that", 100.0 * loss))
+        .then(|| format!("rounding the weights to whole numbers changes a share by {:.1} %", 100.0 * loss))
 }
 
-/// What was set last, by VM.
+/// The weights that vsteer set last, by VM.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LastSet(Vec<(String, CpuWeight)>);
 
@@ -71,14 +70,17 @@ impl LastSet {
         }
     }
 
-    /// A note for each weight that is not what was set. Each is told once.
+    /// A note for each weight that differs from the one that vsteer set. Each note appears once.
     pub fn no_longer_holds(&mut self, config: &HostConfig) -> Vec<String> {
         let mut notes = Vec::new();
         self.0.retain(|(name, weight)| {
             let now = find(config, name).ok().and_then(|vm| vm.weight);
             let other = now.filter(|now| now != weight);
             if let Some(other) = other {
-                notes.push(format!("{name}: its weight is {other}, which is not what was set here: somebody else set it, or it was started anew"));
+                notes.push(format!(
+                    "{name}: it now has {other}, not the weight that vsteer set; \
+                    another program changed it or the VM restarted"
+                ));
             }
             other.is_none()
         });

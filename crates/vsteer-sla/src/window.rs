@@ -1,19 +1,20 @@
-//! What was seen of VMs' requests in an interval, and what is known of the next.
+//! Which request statistics describe a VM's interval: rates, CPU times, response times? Left out: how they were
+//! recorded.
 
 use super::histogram::Lots;
 use serde::Serialize;
 use vsteer_core::requests::Answered;
 use vsteer_core::stats::{mean, quantile, variance};
 
-/// The percentile that levels are about, as the paper has it.
+/// Percentile of response times that levels limit, as in the paper.
 pub const PERCENTILE: f64 = 0.95;
 
 /// Response times of one VM in one interval, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Response {
-    /// Their mean.
+    /// Mean, seconds.
     pub mean_s: f64,
-    /// Their 95th percentile.
+    /// 95th percentile, seconds.
     pub p95_s: f64,
 }
 
@@ -22,64 +23,64 @@ pub struct Response {
 pub struct Seen {
     /// Arrivals per second.
     pub rate_hz: f64,
-    /// Of times between arrivals: variance by squared mean; 1 for Poisson.
+    /// Variance of times between arrivals divided by their squared mean; 1 for Poisson arrivals.
     pub gap_cv2: f64,
-    /// CPU time per request, seconds: the VM's less what it uses beside, divided by what it answered.
+    /// CPU time per request, seconds: the VM's CPU time without `beside`, divided by the number of answers.
     pub service_s: f64,
-    /// pCPUs that it uses beside, whatever is asked of it: its kernel's ticks, its emulator. 0 until [`super::spread`] has read it off.
+    /// pCPUs that the VM uses without requests (kernel ticks, emulator). 0 until [`super::spread`] estimates it.
     pub beside: f64,
-    /// Of CPU times: variance by squared mean; 1 for exponential ones.
+    /// Variance of CPU times per request divided by their squared mean; 1 for exponential times.
     pub service_cv2: f64,
     /// What clients saw.
     pub response: Response,
-    /// The VM's weight then, on any scale that is the same for all.
+    /// Weight of the VM, on a scale that is the same for all VMs.
     pub weight: f64,
-    /// How many requests it can serve at once.
+    /// Number of requests that the VM can serve at once.
     pub vcpus: u32,
 }
 
 impl Seen {
-    /// pCPUs that it needs at this rate.
+    /// pCPUs that the VM needs at this rate.
     pub fn load_at(&self, rate_hz: f64) -> f64 {
         rate_hz * self.service_s + self.beside
     }
 }
 
-/// What the next interval brings a VM, known beforehand.
+/// Request rate and weight of a VM in the next interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Next {
     /// Arrivals per second.
     pub rate_hz: f64,
-    /// Its weight.
+    /// Weight of the VM.
     pub weight: f64,
 }
 
-/// A VM in an interval, as its requests are looked at.
+/// CPU time, weight and vCPUs of a VM in an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vm {
     /// CPU time that it used, ns.
     pub cpu_ns: u64,
-    /// Its weight.
+    /// Weight of the VM.
     pub weight: f64,
-    /// Its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
 }
 
-/// A VM's interval: its moments, and what they are of.
+/// Statistics of a VM's interval, with the values they come from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interval {
     /// The moments.
     pub seen: Seen,
-    /// Gaps between arrivals, in their order, seconds.
+    /// Times between arrivals, in order, seconds.
     pub gaps_s: Vec<f64>,
     /// Response times, seconds.
     pub took_s: Vec<f64>,
-    /// Where they are drawn, since a histogram counted them. `None` for a log, which tells of each.
+    /// How the requests were counted, if they come from a histogram; `None` for a log.
     pub lots: Option<Lots>,
 }
 
-/// What `requests` that came in `from_ns..to_ns` tell. `None` where there were fewer than two: nothing can be divided by them. A
-/// service time's spread is in no log: until [`super::spread`] has read it off, it is that of exponential ones.
+/// Statistics of the `requests` that arrived in `from_ns..to_ns`; `None` if there are fewer than two. The spread of
+/// CPU times is that of exponential times until [`super::spread`] estimates it.
 pub fn interval(requests: &[Answered], (from_ns, to_ns): (u64, u64), vm: Vm) -> Option<Interval> {
     let mut came: Vec<&Answered> =
         requests.iter().filter(|r| (from_ns..to_ns).contains(&r.began_ns)).collect();

@@ -93,7 +93,7 @@ fn scrapes_say_what_the_log_says() {
     let by_scrapes = json(&out);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(
-        said.contains("web-1: a histogram tells a 95th percentile by its bucket alone")
+        said.contains("web-1: a histogram gives the 95th percentile only as a bucket")
             && said.contains("25.0 to 50.0 ms"),
         "{said}"
     );

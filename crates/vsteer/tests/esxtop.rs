@@ -180,7 +180,7 @@ fn home_nodes_that_are_not_told_are_asked_for() {
         all["findings"].as_array().unwrap().iter().filter(|f| f["rule"] == "node_overloaded").collect();
     assert_eq!(found.len(), 1);
     assert!(found[0]["next"].as_str().unwrap().contains("home_nodes"), "{found:?}");
-    assert!(text(&["plan", path(&file)]).contains("home_nodes in host.toml"));
+    assert!(text(&["plan", path(&file)]).contains("write home_nodes into host.toml"));
 }
 
 #[test]

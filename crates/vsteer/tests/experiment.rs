@@ -312,7 +312,7 @@ fn words_that_are_not_there_after_the_boot_did_not_take() {
     given_up.sort_unstable();
     assert_eq!(given_up, ["x=x=1, y=y=2", "x=x=2, y=y=2"]);
     let why: Vec<&str> = answers["bad"].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
-    assert!(why.len() == 4 && why.iter().all(|w| w.contains("y did not take")), "{why:?}");
+    assert!(why.len() == 4 && why.iter().all(|w| w.contains("y was set to")), "{why:?}");
     assert_eq!(answers["counted"].as_u64(), Some(10));
 }
 
@@ -340,7 +340,7 @@ fn a_lost_link_is_waited_for_and_its_run_made_again() {
     assert_eq!(said.matches("other is reachable again").count(), 2, "{said}");
     let answers = p.json(&["experiment", "report", "e.experiment"]);
     let why: Vec<&str> = answers["bad"].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
-    assert_eq!((answers["counted"].as_u64(), why), (Some(10), vec!["it was cut off"]));
+    assert_eq!((answers["counted"].as_u64(), why), (Some(10), vec!["the run was cut off"]));
     assert_eq!(answers["given_up"].as_array().map(Vec::len), Some(0));
     assert_eq!(p.knob(), "found");
     // Each run had its setting.
@@ -374,7 +374,10 @@ fn a_command_that_ends_as_a_lost_link_does_comes_to_an_end() {
     let count = |why: &str| {
         answers["bad"].as_array().unwrap().iter().filter(|b| b[1].as_str().unwrap().contains(why)).count()
     };
-    assert_eq!((answers["counted"].as_u64(), count("failed (255)"), count("cut off")), (Some(5), 15, 5));
+    assert_eq!(
+        (answers["counted"].as_u64(), count("failed with exit code 255"), count("cut off")),
+        (Some(5), 15, 5)
+    );
     // And one that breaks the link whenever it is run.
     there(&p, "breaks", "echo 1 > down; exit 255");
     let done = p.run(&["experiment", "run", "breaks.toml", "--yes"]);
@@ -454,7 +457,10 @@ fn runs_that_fail_hang_or_print_nothing_are_told_and_never_averaged_in() {
     let p = Place::new();
     p.write("fails", "", "test $(cat knob) = a", "");
     let all = reasons(&p, "fails");
-    assert!(all.len() == 15 && all.iter().all(|r| r.contains("it failed (1)")), "{all:?}");
+    assert!(
+        all.len() == 15 && all.iter().all(|r| r.contains("the workload failed with exit code 1")),
+        "{all:?}"
+    );
     p.write("hangs", "timeout_s = 0.2", "test $(cat knob) = a || sleep 30", "");
     let all = reasons(&p, "hangs");
     assert!(all.len() == 15 && all.iter().all(|r| r.contains("time limit")), "{all:?}");
@@ -462,7 +468,7 @@ fn runs_that_fail_hang_or_print_nothing_are_told_and_never_averaged_in() {
     let all = reasons(&p, "silent");
     assert!(all.len() == 30 && all.iter().all(|r| r.contains("did not print speed")), "{all:?}");
     p.write("unprepared", "", "true", "prepare = \"false\"");
-    assert!(reasons(&p, "unprepared").iter().all(|r| r.contains("could not be prepared")));
+    assert!(reasons(&p, "unprepared").iter().all(|r| r.contains("`prepare` failed")));
 }
 
 #[test]
@@ -515,7 +521,7 @@ fn a_setting_that_does_not_take_is_told_by_what_is_in_force() {
     assert_eq!(answers["given_up"][0].as_str(), Some("profile=fast"), "{answers}");
     assert_eq!(answers["counted"].as_u64(), Some(5));
     let why = answers["bad"][0][1].as_str().unwrap();
-    assert!(why.contains("\"fast\" was set, in force is \"balanced\""), "{why}");
+    assert!(why.contains("set to \"fast\", but the value in force is \"balanced\""), "{why}");
     assert_eq!(answers["measures"][0]["answers"][0]["outcome"].as_str(), Some("too_few"));
 }
 

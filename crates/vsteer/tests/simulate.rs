@@ -193,7 +193,7 @@ memory_mib = 1024
     assert_eq!(out["headroom"][0]["least"], 7);
     assert!(out["headroom"][0]["seeds"][0]["breaks"]["level"].as_str().unwrap().starts_with("memory"));
     let refused = vsteer(&["headroom", path, "--kind", "hgo", "--level", "ready=1%"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are: hog"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("use one of these VMs: hog"));
 }
 
 /// Five hogs on four pCPUs, recorded: each waits a fifth of the time. With one more a third, with two more three sevenths:
@@ -289,7 +289,7 @@ fn a_recording_replayed_gives_back_what_it_recorded() {
         assert!((measured - simulated).abs() <= 0.01 * measured, "{vcpu}");
     }
     let plain = vsteer(&["simulate", "--from", folder]);
-    assert!(String::from_utf8_lossy(&plain.stdout).contains("simulated against measured: ready"));
+    assert!(String::from_utf8_lossy(&plain.stdout).contains("simulated against measured: error of ready"));
 }
 
 #[test]

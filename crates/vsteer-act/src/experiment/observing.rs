@@ -119,7 +119,7 @@ fn count(seen: &Seen, number: usize, vms: &str) -> Result<f64, String> {
     let (before, after, _) = seen.hosts.as_ref().map_err(super::one_line)?;
     let (first, last) = (vcpus(before, vms), vcpus(after, vms));
     if first.values().all(Vec::is_empty) {
-        return Err("no such VM ran".to_owned());
+        return Err("no VM has this name".to_owned());
     }
     if first != last {
         return Err("a VM or a vCPU started or ended during the run".to_owned());

@@ -1,8 +1,8 @@
-//! Does a domain that computes wait for others since these wake all the time?
+//! Does a domain that computes wait because other domains wake all the time?
 //!
-//! Xen's Credit lets a vCPU that wakes go before all that compute, as long as it has credits left (BOOST), until a tick finds it running. VMs that
-//! wake often and run shortly keep that for ever. They get no more than their weights give; who computes is interrupted
-//! by each of them, and waits out its time until they sleep.
+//! Xen's Credit scheduler runs a waking vCPU before all vCPUs that compute, if it has credits left (BOOST). It
+//! loses BOOST when a tick finds it running. VMs that wake often and run briefly keep BOOST forever. They get no
+//! more than their weights give, but each of them interrupts the computing domain, which waits until they sleep.
 //!
 //! Source: xen/common/sched/credit.c of Xen 4.17 (`csched_unit_wake`, `csched_vcpu_acct`).
 
@@ -10,20 +10,19 @@ use super::{Context, Finding, Rule, count, millis, percent};
 use crate::model::VmModel;
 use crate::nouns::{Culprit, VmConfig};
 
-/// See the file's head.
 pub const RULE: Rule = Rule {
     name: "boost_starved",
-    doc: "a domain that computes is interrupted by others that wake, whom Xen's Credit lets go first",
+    doc: "domains that wake often interrupt a domain that computes, because Xen's Credit runs them first",
     check,
 };
 
-/// It wants a pCPU for more than this share of the time.
+/// A domain computes if it wants a pCPU for at least this share of the time.
 const COMPUTES: f64 = 0.80;
-/// Fewer preemptions and wake-ups per second are no interruption.
+/// Least rate of preemptions and wake-ups that counts as an interruption, per second.
 const OFTEN_PER_S: f64 = 20.0;
-/// A vCPU that runs for longer is found by a tick, ns.
+/// Credit's tick, ns. A vCPU that runs longer loses BOOST.
 const TICK_NS: f64 = 10e6;
-/// Of its waits, so much is for them.
+/// Least part of the domain's waits that the waking domains must cause.
 const MOST: f64 = 0.5;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -50,34 +49,50 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             continue;
         }
         let mut evidence = vec![
-            count("preemptions", preempted, "/s", Some(OFTEN_PER_S)),
-            percent("its ready share that is theirs", lost, Some(c.thresholds.ready_per_vcpu)),
+            count("preemptions of this VM", preempted, "/s", Some(OFTEN_PER_S)),
+            percent("ready share of this VM that these VMs cause", lost, Some(c.thresholds.ready_per_vcpu)),
         ];
         for (by, _) in &wakers {
             evidence.push(count(
-                &format!("wake-ups of {:?}", by.name),
+                &format!("wake-ups of VM {:?}", by.name),
                 per_s(by, |t| t.wakeups_per_s),
                 "/s",
                 None,
             ));
-            evidence.extend(
-                burst_ns(by)
-                    .map(|ns| millis(&format!("{:?} runs at a time for", by.name), ns, Some(TICK_NS))),
-            );
+            evidence.extend(burst_ns(by).map(|ns| {
+                millis(
+                    &format!(
+                        "mean run time per wake-up of VM \
+                        {:?}",
+                        by.name
+                    ),
+                    ns,
+                    Some(TICK_NS),
+                )
+            }));
         }
         let names: Vec<String> = wakers.iter().map(|(by, _)| format!("{:?}", by.name)).collect();
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("VM {:?} is interrupted {preempted:.0} times a second by {}", vm.name, names.join(", ")),
-            explanation: "Xen's Credit lets a VM that wakes go before all that compute, and forgets it only when a tick finds it running: they \
-                          run for less. Each time it loses its pCPU, and what it had in the caches."
+            title: format!(
+                "other VMs preempt VM {:?} {preempted:.0} times a second: \
+                {}",
+                vm.name,
+                names.join(", ")
+            ),
+            explanation: "Xen's Credit scheduler runs a waking VM before all VMs that compute, until a \
+                tick finds it running. These VMs run for less than a tick, so they always come first. Each \
+                time this VM loses its pCPU and its cache contents."
                 .into(),
             evidence,
             loss_pcpus: lost,
-            disproved_by: "it is preempted as often in a pool of Credit2, which lets nobody go first for having woken".into(),
+            disproved_by: "in a Credit2 pool, which gives waking VMs no priority, the VM is preempted as \
+                often"
+                .into(),
             next: format!(
-                "a longer least time on the pCPU (xl sched-credit -s -p {} -r 5000, us), which they wait for; or Credit2",
+                "raise the scheduler's minimum run time to 5000 us (xl sched-credit -s -p {} -r 5000), so \
+                    that waking VMs wait longer; or use Credit2",
                 config.pool.as_ref().map_or("POOL", |p| p.name.as_str())
             ),
         });
@@ -89,7 +104,7 @@ fn per_s(vm: &VmModel, of: fn(&crate::model::ThreadModel) -> Option<f64>) -> f64
     vm.vcpu_threads().filter_map(of).sum()
 }
 
-/// How long it runs at a time.
+/// Mean time that a VM runs per switch, ns.
 fn burst_ns(vm: &VmModel) -> Option<f64> {
     let switches = per_s(vm, |t| t.switches_per_s);
     (switches > 0.0).then(|| 1e9 * vm.vcpus.run.unwrap_or(0.0) / switches)

@@ -1,19 +1,18 @@
-//! Does a VM's weight do nothing, since it is pinned within a larger pool?
+//! Does a VM's weight have no effect because the VM is pinned within a larger pool?
 //!
-//! Told only where it shows: shares that are not those of the weights.
+//! The rule reports it only if the measured shares differ from those of the weights.
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::nouns::CpuWeight;
 use crate::nouns::pinned_alike;
 
-/// See the file's head.
 pub const RULE: Rule = Rule {
     name: "dead_weight",
-    doc: "a VM gets less than its weight would give, since it is pinned within a larger pool of Xen's Credit",
+    doc: "a VM gets less than its weight would give, because it is pinned within a larger Credit pool of Xen",
     check,
 };
 
-/// pCPUs by which a share has to differ from what the weights would give.
+/// Least difference, in pCPUs, between the measured share and the share by weight.
 const APART: f64 = 0.03;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -21,7 +20,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     for (pool, cpus, vms) in pinned_alike(c.config) {
         let seen: Vec<_> = vms.iter().filter_map(|vm| Some((*vm, c.model.vm(&vm.id)?))).collect();
         let weight = |vm: &crate::nouns::VmConfig| vm.weight.map_or(1.0, CpuWeight::relative);
-        // Only those who want more are given by weight.
+        // Only VMs that want more CPU time are limited by weight.
         let waiting: Vec<_> = seen.iter().filter(|(_, m)| c.waits(m)).collect();
         let run: f64 = waiting.iter().filter_map(|(_, m)| m.vcpus.run).sum();
         let all: f64 = waiting.iter().map(|(vm, _)| weight(vm)).sum();
@@ -34,20 +33,21 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
                 title: format!(
-                    "the weight of VM {:?} does nothing: it is pinned to pCPUs {cpus} of pool {pool}",
+                    "the weight of VM {:?} has no effect: the VM is pinned to pCPUs {cpus} of pool {pool}",
                     vm.name
                 ),
-                explanation: "Xen's Credit deals out credits by weight over the whole pool. VMs that are pinned to a part of it have more than \
-                              they can use there, and take turns whatever their weights are."
+                explanation: "Xen's Credit scheduler grants credits by weight over the whole pool. VMs \
+                    pinned to a part of the pool get more credits than they can use there. They then take \
+                    turns, whatever their weights are."
                     .into(),
                 evidence: vec![
-                    count("its weight, times the default", weight(vm), "x", None),
-                    percent("its run share, against what its weight would give", got, Some(due)),
-                    percent("its ready share", c.ready(m), None),
+                    count("weight of this VM, multiple of the default", weight(vm), "x", None),
+                    percent("run share of this VM, compared with the share by weight", got, Some(due)),
+                    percent("ready share of this VM, summed over vCPUs", c.ready(m), None),
                 ],
                 loss_pcpus: due - got,
-                disproved_by: "its run share stays in a pool of these pCPUs alone".into(),
-                next: "vsteer plan --only pool".into(),
+                disproved_by: "the VM's run share does not change in a pool of these pCPUs only".into(),
+                next: "run: vsteer plan --only pool".into(),
             });
         }
     }

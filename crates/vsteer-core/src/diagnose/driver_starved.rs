@@ -1,18 +1,18 @@
 //! Does Xen's Domain-0 wait for a pCPU?
 //!
-//! Disks and networks of its guests go through it: while it waits, all of them wait, and what they themselves show is blocked time.
+//! Domain-0 serves the disks and networks of the guests. While it waits, all guests wait, but they show only
+//! blocked time.
 
 use super::{Context, Finding, Rule, millis, percent};
 use crate::nouns::CpuWeight;
 
-/// See the file's head.
 pub const RULE: Rule = Rule {
     name: "driver_starved",
-    doc: "Xen's Domain-0, through which its guests' I/O goes, waits for a pCPU",
+    doc: "Xen's Domain-0, which serves the guests' I/O, waits for a pCPU",
     check,
 };
 
-/// Late wake-ups matter where it waits for more than this share of the time.
+/// Late wake-ups matter only if Domain-0 is ready for more than this share of the time.
 const SLOW_READY: f64 = 0.02;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -25,22 +25,29 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             continue;
         }
         let mut evidence =
-            vec![percent("its ready share per vCPU", ready, Some(c.thresholds.ready_per_vcpu))];
+            vec![percent("ready share per vCPU of Domain-0", ready, Some(c.thresholds.ready_per_vcpu))];
         evidence.extend(
             p99.map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns))),
         );
         let weight = config.weight.map_or(1.0, CpuWeight::relative);
-        evidence.push(super::count("its weight, times the default", weight, "x", None));
+        evidence.push(super::count("weight of Domain-0, multiple of the default", weight, "x", None));
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("{} waits for a pCPU, and with it the disks and networks of all others", vm.name),
-            explanation: "Its guests' requests go through it. While it waits they are blocked, which no ready time of theirs shows."
+            title: format!(
+                "{} waits for a pCPU and delays the disks and networks of all other \
+                domains",
+                vm.name
+            ),
+            explanation: "Domain-0 serves the I/O requests of all guests. While it waits, the guests are \
+                blocked, and their ready time does not show it."
                 .into(),
             evidence,
             loss_pcpus: c.ready(vm),
-            disproved_by: "the guests' own latencies do not improve when it alone gets more weight".into(),
-            next: "vsteer plan --only weights, or give it a pCPU of its own (dom0_max_vcpus, dom0_vcpus_pin)".into(),
+            disproved_by: "the guests' latencies do not improve when only Domain-0 gets more weight".into(),
+            next: "run: vsteer plan --only weights; or give Domain-0 pCPUs of its own (dom0_max_vcpus, \
+                dom0_vcpus_pin)"
+                .into(),
         });
     }
     findings

@@ -1,12 +1,16 @@
-//! Does a process or kernel thread of the host stand in a VM's way?
+//! Does a process or kernel thread of the host make a VM wait?
 
 use super::{Context, Finding, Rule, percent};
 use crate::nouns::Culprit;
 
-/// See the file's head.
-pub const RULE: Rule = Rule { name: "host_process", doc: "a process of the host makes a VM wait", check };
+pub const RULE: Rule = Rule {
+    name: "host_process",
+    doc: "a process or kernel thread of the host makes a \
+    VM wait",
+    check,
+};
 
-/// A culprit behind at least this part of a VM's ready time is worth naming.
+/// A culprit is named if it causes more than this part of the VM's ready time.
 const PART: f64 = 0.25;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -24,15 +28,15 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 vm: Some(vm.id.clone()),
                 title: format!("VM {:?} waits for the host's {who}", vm.name),
                 explanation:
-                    "While this VM was ready, that thread held the pCPUs it queued on. It is not a VM, so no \
-                              VM's weight or pin changes that."
+                    "While this VM was ready, that thread occupied the pCPUs that the VM queued on. The \
+                        thread belongs to no VM, so weights and pins of VMs do not move it."
                         .into(),
                 evidence: vec![
-                    percent("ready because of it, summed over threads", b.share, None),
-                    percent("part of all its ready time", b.share / all, Some(PART)),
+                    percent("ready share caused by that thread, summed over threads", b.share, None),
+                    percent("part of this VM's ready time", b.share / all, Some(PART)),
                 ],
                 loss_pcpus: b.share,
-                disproved_by: "its ready time stays while that process is stopped".into(),
+                disproved_by: "the VM's ready time does not change while that process is stopped".into(),
                 next: "move the process to other pCPUs (taskset, a cpuset), or lower its weight".into(),
             });
         }

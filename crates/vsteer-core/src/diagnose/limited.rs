@@ -1,11 +1,10 @@
-//! Is a VM held by its own CPU quota?
+//! Does a VM's own CPU quota throttle it?
 //!
-//! Never to be taken for ready time: no other VM is to blame, and no placement helps.
+//! Limited time is not ready time: no other VM causes it, and no placement removes it.
 
 use super::{Context, Finding, Rule, count, percent};
 
-/// See the file's head.
-pub const RULE: Rule = Rule { name: "limited", doc: "a VM is held by its CPU quota", check };
+pub const RULE: Rule = Rule { name: "limited", doc: "a VM's own CPU quota throttles it", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -14,28 +13,29 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         let held = vm.group.limited;
         let per_vcpu = vm.per_vcpu(|s| s.limited).unwrap_or(0.0);
         let throttled = vm.throttled_per_s.unwrap_or(0.0);
-        // Where limited cannot be told from ready, only the throttle count speaks.
+        // If the collector cannot separate limited from ready, only the throttle count is evidence.
         let speaks = held.is_some_and(|_| per_vcpu > c.thresholds.limited_per_vcpu)
             || (held.is_none() && throttled > 1.0);
         if !speaks {
             continue;
         }
-        let mut evidence = vec![count("quota ran out", throttled, "times/s", None)];
-        evidence.extend(held.map(|h| percent("limited share, all threads", h, None)));
-        evidence.extend(limits.iter().flatten().map(|q| count("limit", q.cpus(), "pCPUs", None)));
+        let mut evidence = vec![count("quota used up", throttled, "times/s", None)];
+        evidence.extend(held.map(|h| percent("limited share, summed over all threads", h, None)));
+        evidence.extend(limits.iter().flatten().map(|q| count("quota", q.cpus(), "pCPUs", None)));
         evidence.push(percent("run share, summed over vCPUs", vm.vcpus.run.unwrap_or(0.0), None));
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("VM {:?} is held by its CPU quota", vm.name),
+            title: format!("the CPU quota of VM {:?} throttles it", vm.name),
             explanation:
-                "It wants more than its quota grants and stands still for the rest of each period, however \
-                          idle the host is. That is limited time, not ready time: nobody else is to blame."
+                "The VM wants more CPU time than its quota grants. When the quota is used up, the VM stops \
+                    until the next period, even on an idle host. This is limited time, not ready time: no \
+                    other VM causes it."
                     .into(),
             evidence,
             loss_pcpus: held.unwrap_or(0.0),
-            disproved_by: "the throttle count stands still while it waits".into(),
-            next: "is the limit intended? If not, raise it; if it is, this is what it costs".into(),
+            disproved_by: "the throttle count does not grow while the VM waits".into(),
+            next: "check whether the quota is intended; if not, raise it (vsteer plan --only quota)".into(),
         });
     }
     findings

@@ -1,11 +1,10 @@
-//! Does a VM's memory lie on another node than its vCPUs?
+//! Is a VM's memory on another NUMA node than its vCPUs?
 
 use super::{Context, Finding, Rule, percent};
 use crate::model::VmModel;
 
-/// See the file's head.
 pub const RULE: Rule =
-    Rule { name: "memory_remote", doc: "a VM's memory lies on another node than its vCPUs", check };
+    Rule { name: "memory_remote", doc: "a VM's memory is on another NUMA node than its vCPUs", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let nodes = c.config.topology.nodes();
@@ -27,7 +26,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The part of its accesses that is local, if each vCPU's spread over the memory evenly; `None` where it is not known.
+/// Local part of the VM's memory accesses, if each vCPU accesses all memory evenly; `None` if unknown.
 fn local(c: &Context<'_>, vm: &VmModel, run: f64) -> Option<f64> {
     let memory = vm.memory_by_node.as_ref()?;
     let total: u64 = memory.iter().map(|(_, b)| b).sum();
@@ -45,17 +44,23 @@ fn finding(c: &Context<'_>, vm: &VmModel, run: f64, local: f64) -> Finding {
     Finding {
         rule: RULE.name.to_owned(),
         vm: Some(vm.id.clone()),
-        title: format!("VM {:?} reaches {:.0} % of its memory across nodes", vm.name, 100.0 * (1.0 - local)),
+        title: format!(
+            "VM {:?} has {:.0} % of its memory on remote NUMA \
+            nodes",
+            vm.name,
+            100.0 * (1.0 - local)
+        ),
         explanation:
-            "Its vCPUs run on one node and its pages lie on another: every miss costs the way across. \
-                          Where a vCPU last ran stands for where it runs."
+            "The vCPUs run on one node and memory pages are on another, so each cache miss crosses nodes. \
+                vsteer takes the pCPU on which a vCPU last ran as its place."
                 .into(),
-        evidence: vec![percent("local share of its memory", local, Some(c.thresholds.memory_local))],
-        // A remote miss costs about half as much again; how many misses there are is not measured.
+        evidence: vec![percent("local share of this VM's memory", local, Some(c.thresholds.memory_local))],
+        // A remote miss costs about 50 % more than a local one. The number of misses is not measured.
         loss_pcpus: 0.1 * run * (1.0 - local),
-        disproved_by: "its vCPUs move back to the memory's node by themselves (watch N%L for a minute)"
+        disproved_by: "the vCPUs return to the node of their memory by themselves (watch N%L for a minute)"
             .into(),
-        next: "pin its vCPUs to the memory's node, or bind and move its memory (pages moved stay moved)"
+        next: "pin the vCPUs to the node of the memory, or bind the memory to the vCPUs' node (a rollback \
+            does not move pages back)"
             .into(),
     }
 }

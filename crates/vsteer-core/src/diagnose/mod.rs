@@ -1,8 +1,8 @@
-//! Who makes whom wait, and why? Rules over a host model, each with evidence and with what would prove it wrong.
+//! Which VM waits for which thread, and why? Rules over a host model.
 //!
-//! A rule is one file and one line in [`RULES`]. It is a pure function of configuration and model; it says nothing
-//! where what it rests on was not measured (the rule `not_measured` says that once, for all). Findings are sorted
-//! by how much pCPU time is lost to what they name.
+//! A rule is one file and one line in [`RULES`]: a pure function of configuration and model. Each finding carries its
+//! evidence and an observation that would disprove it. If a value that a rule needs was not measured, the rule finds
+//! nothing. The rule `not_measured` lists all such values once. Findings are sorted by the pCPU time lost.
 
 mod boost_starved;
 mod dead_weight;
@@ -35,67 +35,69 @@ use serde::{Deserialize, Serialize};
 /// One measured value that a finding rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What was measured.
+    /// Name of the measured quantity.
     pub quantity: String,
-    /// The value.
+    /// The measured value, in `unit`.
     pub value: f64,
-    /// Its unit: `%`, `ms`, `pCPUs`, …
+    /// Unit of `value`: `%`, `ms`, `pCPUs`, …
     pub unit: String,
-    /// The threshold or reference it is held against, in the same unit.
+    /// Threshold or reference that `value` is compared with, in the same unit.
     pub against: Option<f64>,
 }
 
-/// What a rule found.
+/// One finding of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The rule's name.
+    /// Name of the rule that found it ([`Rule::name`]).
     pub rule: String,
-    /// The VM it is about; `None`: the host.
+    /// VM that the finding is about; `None`: the host.
     pub vm: Option<VmId>,
-    /// In one sentence, with names.
+    /// One sentence that names the VM and the problem.
     pub title: String,
-    /// Why, and what follows.
+    /// Why the problem occurs and what it causes.
     pub explanation: String,
-    /// What it rests on.
+    /// Measured values that support the finding.
     pub evidence: Vec<Evidence>,
-    /// Time lost to it, in pCPUs (0.5: half a pCPU's time, all the time): findings are sorted by it.
+    /// Time lost, in pCPUs (0.5: half of one pCPU, all the time). Findings are sorted by this value.
     pub loss_pcpus: f64,
-    /// What would prove it wrong.
+    /// Observation that would disprove the finding.
     pub disproved_by: String,
-    /// What to do next.
+    /// Recommended next step.
     pub next: String,
 }
 
-/// What rules are given.
+/// Input of every rule.
 pub struct Context<'a> {
-    /// The settings.
+    /// Settings of the host and its VMs.
     pub config: &'a HostConfig,
-    /// What was measured.
+    /// Measured values.
     pub model: &'a HostModel,
-    /// When it matters.
+    /// Limits above which a wait counts.
     pub thresholds: Thresholds,
 }
 
 impl<'a> Context<'a> {
-    /// Every VM that was observed, with its settings.
+    /// Every observed VM with its settings.
     pub fn vms(&self) -> impl Iterator<Item = (&'a VmConfig, &'a VmModel)> + '_ {
         let config = self.config;
         self.model.vms.iter().filter_map(move |m| Some((config.vm(&m.id)?, m)))
     }
 
-    /// Ready (with limited where they cannot be told apart), summed over a VM's vCPUs; of its group where they are not
-    /// told apart.
+    /// Ready share of a VM, summed over its vCPUs. Includes limited time if the collector cannot separate the two.
+    /// If vCPUs were not counted one by one, the share of the VM's group.
     pub fn ready(&self, vm: &VmModel) -> f64 {
         let (shares, _) = vm.vcpus_or_group();
         shares.ready.or(shares.wait).unwrap_or(0.0)
     }
 
-    /// As the published thresholds per group want it: of all worlds where the hypervisor counts them, else of the vCPUs.
+    /// A share as the published group thresholds define it: over all worlds if the hypervisor counts them, else
+    /// over vCPUs.
     fn of_group(&self, vm: &VmModel, of: impl Fn(&Shares) -> Option<f64>) -> Option<f64> {
         of(if vm.worlds.is_some() { &vm.group } else { &vm.vcpus })
     }
 
-    /// What the published flowchart asks first of a VM, its ready time and its co-stop, with the paper's two thresholds: both per group.
+    /// The two values that the published flowchart checks first, ready and co-stop per group, with the paper's
+    /// thresholds.
     fn of_paper(&self, vm: &VmModel) -> [(&'static str, Option<f64>, f64); 2] {
         let t = &self.thresholds;
         [
@@ -104,7 +106,7 @@ impl<'a> Context<'a> {
         ]
     }
 
-    /// Which thresholds a VM exceeds, as evidence that says which set each is of: per vCPU, and per group.
+    /// The thresholds that a VM exceeds, as evidence. Each entry says whether its threshold is per vCPU or per group.
     pub fn exceeded(&self, vm: &VmModel) -> Vec<Evidence> {
         let t = &self.thresholds;
         let counted = vm.vcpu_threads().next().is_some();
@@ -132,22 +134,22 @@ impl<'a> Context<'a> {
         !self.exceeded(vm).is_empty()
     }
 
-    /// Does this VM wait by the letter of the published flowchart? Its thresholds are those of a group alone.
+    /// Does this VM wait according to the published flowchart, which has thresholds per group only?
     pub fn waits_by_the_paper(&self, vm: &VmModel) -> bool {
         self.of_paper(vm).into_iter().any(|(_, is, most)| is.is_some_and(|is| is > most))
     }
 
-    /// The published flowchart, by the letter, of every VM.
+    /// The path of every VM through the published flowchart.
     pub fn flowchart(&self, load: &Load) -> Vec<Walk> {
         walk(load, &|g| self.model.vm(&g.vm).is_some_and(|vm| self.waits_by_the_paper(vm)))
     }
 
-    /// The name of a VM, for people.
+    /// Name of a VM as a person knows it; its id if the configuration does not have the VM.
     pub fn name(&self, id: &VmId) -> String {
         self.config.vm(id).map_or_else(|| id.to_string(), |v| v.name.clone())
     }
 
-    /// A culprit's name, for people.
+    /// Printable name of a culprit.
     pub fn culprit(&self, c: &Culprit) -> String {
         match c {
             Culprit::Vm(id) => format!("VM {:?}", self.name(id)),
@@ -160,39 +162,36 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Ready; with limited where the two cannot be told apart.
+/// Ready share; includes limited time if the collector cannot separate the two.
 fn waited(s: &Shares) -> Option<f64> {
     s.ready.or(s.wait)
 }
 
-/// A value in percent.
 fn percent(quantity: &str, share: f64, against: Option<f64>) -> Evidence {
     let against = against.map(|a| 100.0 * a);
     Evidence { quantity: quantity.to_owned(), value: 100.0 * share, unit: "%".to_owned(), against }
 }
 
-/// A time in milliseconds.
 fn millis(quantity: &str, ns: f64, against_ns: Option<f64>) -> Evidence {
     let against = against_ns.map(|a| a / 1e6);
     Evidence { quantity: quantity.to_owned(), value: ns / 1e6, unit: "ms".to_owned(), against }
 }
 
-/// A plain number.
 fn count(quantity: &str, value: f64, unit: &str, against: Option<f64>) -> Evidence {
     Evidence { quantity: quantity.to_owned(), value, unit: unit.to_owned(), against }
 }
 
-/// One rule.
+/// A rule that looks for one kind of problem.
 pub struct Rule {
-    /// Its name in reports and options.
+    /// Name in reports and options.
     pub name: &'static str,
-    /// What it looks for, one line.
+    /// One line that says what the rule looks for.
     pub doc: &'static str,
-    /// Looks.
+    /// Returns the findings; empty if the problem is absent or was not measured.
     pub check: fn(&Context<'_>) -> Vec<Finding>,
 }
 
-/// Every rule. `nothing_wrong` and `not_measured` speak for the whole and are asked last.
+/// Every rule. `nothing_wrong` and `not_measured` describe the whole host and run last.
 pub const RULES: &[Rule] = &[
     pcpus_overloaded::RULE,
     node_overloaded::RULE,
@@ -215,11 +214,11 @@ pub const RULES: &[Rule] = &[
     not_measured::RULE,
 ];
 
-/// All findings, worst first.
+/// All findings, largest loss first.
 pub fn diagnose(config: &HostConfig, model: &HostModel, thresholds: Thresholds) -> Vec<Finding> {
     let context = Context { config, model, thresholds };
     let mut findings: Vec<Finding> = RULES.iter().flat_map(|r| (r.check)(&context)).collect();
-    // Stable: rules keep their order where they name the same loss.
+    // The sort is stable: findings with the same loss keep the order of the rules.
     findings.sort_by(|a, b| b.loss_pcpus.total_cmp(&a.loss_pcpus));
     findings
 }

@@ -1,15 +1,15 @@
-//! Has a Xen domain no node that it prefers, on a host with several?
+//! Does a Xen domain prefer no node on a host with several NUMA nodes?
 //!
-//! `xl` gives a new domain's vCPUs a soft affinity to the node that its memory comes from, unless it was told where they may run or
-//! placed it itself over several. Without one, Credit and Credit2 move them from node to node, away from that memory.
+//! `xl` gives a new domain's vCPUs a soft affinity to the node of its memory. It does not if the configuration pins
+//! the vCPUs or if the memory spans several nodes. Without soft affinity, Credit and Credit2 move vCPUs away from
+//! the memory.
 
 use super::{Context, Finding, Rule, count, percent};
 
-/// See the file's head.
 pub const RULE: Rule =
-    Rule { name: "no_home_node", doc: "a Xen domain may run on several nodes and prefers none", check };
+    Rule { name: "no_home_node", doc: "a Xen domain may run on several NUMA nodes and prefers none", check };
 
-/// One that runs less than this does not mind.
+/// A domain with a smaller run share hardly suffers.
 const RUNS: f64 = 0.05;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -32,19 +32,27 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("VM {:?} may run on {may} nodes and prefers none", vm.name),
-            explanation: "Its memory lies on one of them, as a rule, or on some: a vCPU that runs elsewhere reaches it across nodes. Which pages lie \
-                          where Xen's tools do not tell."
+            title: format!("VM {:?} may run on {may} NUMA nodes and prefers none", vm.name),
+            explanation: "The domain's memory is usually on one or some of these nodes. A vCPU on another \
+                node accesses it across nodes. Xen's tools do not show which pages are where."
                 .into(),
             evidence: vec![
-                count("nodes that it may run on", may as f64, "nodes", Some(1.0)),
-                count("the farthest node, by distance", f64::from(distance) / 10.0, "x", None),
-                percent("its run share, summed over vCPUs", run, None),
+                count("nodes that this domain may run on", may as f64, "nodes", Some(1.0)),
+                count(
+                    "distance of the farthest node, multiple of local \
+                    access",
+                    f64::from(distance) / 10.0,
+                    "x",
+                    None,
+                ),
+                percent("run share of this domain, summed over vCPUs", run, None),
             ],
-            // As for memory on another node (memory_remote), by chance alone.
+            // As in memory_remote, for a vCPU that runs on a random node.
             loss_pcpus: 0.1 * run * (1.0 - 1.0 / may as f64),
-            disproved_by: "its memory is spread over these nodes on purpose (xl debug-keys u; xl dmesg)".into(),
-            next: "xl vcpu-pin DOMAIN all all NODE-PCPUS: soft affinity to the node of its memory".into(),
+            disproved_by: "the domain's memory is spread over these nodes on purpose (xl debug-keys u; xl \
+                dmesg)"
+                .into(),
+            next: "set soft affinity to the node of the memory: xl vcpu-pin DOMAIN all all NODE-PCPUS".into(),
         });
     }
     findings

@@ -1,14 +1,14 @@
-//! Does a NUMA node carry more vCPUs than it has cores, while its VMs wait?
+//! Does a NUMA node carry more vCPUs than it has cores while its VMs wait?
 //!
-//! Found as the flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) finds it: (1) ready or co-stop above a threshold,
-//! any of vsteer's, (2) more vCPUs on the VM's node than the node has cores. Where that flowchart then ends, by the letter and by the
-//! paper's own thresholds, is told as evidence;
-//! what to do is said by the project's own rule ([`crate::numa::moves`]), which weighs what VMs want, all of them at once. On
-//! hosts of one node there is nowhere to go and the rule is silent: `pcpus_overloaded` and `overcommitted` say what there is to say.
+//! The rule follows the flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432). First, ready or co-stop
+//! exceeds any threshold of vsteer. Second, the VM's node carries more vCPUs than it has cores. The explanation
+//! reports where the flowchart itself ends, with the paper's own thresholds. The recommendation comes from
+//! [`crate::numa::moves`], which considers the demand of all VMs together. On hosts with one node the rule finds
+//! nothing; `pcpus_overloaded` and `overcommitted` cover them.
 //!
-//! On ESXi a trap is named: VMs that exchange much are pulled together on one node (action affinity, VMware KB 2097369;
-//! reference 11 of the paper), so that a node is overloaded beside an idle one, and VMs that were moved come back unless they
-//! are kept there.
+//! ESXi moves VMs that communicate much to one node (action affinity, VMware KB 2097369; reference 11 of the
+//! paper). That node is then overloaded beside an idle one, and moved VMs return unless a node affinity keeps them
+//! away.
 
 use super::{Context, Evidence, Finding, Rule, count};
 use crate::model::VmModel;
@@ -16,23 +16,22 @@ use crate::numa::flowchart::{End, Walk};
 use crate::numa::load::Load;
 use crate::numa::moves::{Mend, Move, mend};
 
-/// See the file's head.
 pub const RULE: Rule = Rule {
     name: "node_overloaded",
-    doc: "a NUMA node carries more vCPUs than cores while its VMs wait",
+    doc: "a NUMA node carries more vCPUs than it has cores, and its VMs wait",
     check,
 };
 
-const TRAP: &str = "ESXi may have brought them together by itself: VMs that exchange much are pulled to one node \
-                    (Numa.LocalityWeightActionAffinity, KB 2097369), which then stays overloaded beside an idle one.";
+const TRAP: &str = "ESXi may have moved these VMs together: it places VMs that communicate much on one \
+    node (Numa.LocalityWeightActionAffinity, KB 2097369). That node then stays overloaded beside an idle \
+    one.";
 
-/// The moves in words.
 fn moved(c: &Context<'_>, load: &Load, moves: &[Move]) -> String {
     let one = |m: &Move| {
         let node = &load.nodes[m.to];
         format!("VM {:?} to node {} (pCPUs {})", c.name(&load.guests[m.guest].vm), node.id.0, node.cpus)
     };
-    format!("move {}, memory with it", moves.iter().map(one).collect::<Vec<_>>().join(", "))
+    format!("move {}, with its memory", moves.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 fn by_the_letter(load: &Load, walk: &Walk) -> String {
@@ -47,25 +46,27 @@ fn by_the_letter(load: &Load, walk: &Walk) -> String {
 fn next(c: &Context<'_>, load: &Load) -> String {
     match mend(load) {
         Mend::Moves { moves, .. } => format!(
-            "{}: the fewest moves after which every node has room (vsteer plan --only node)",
+            "{}. No smaller set of moves gives every node room (vsteer plan --only node)",
             moved(c, load, &moves)
         ),
         Mend::NothingToDo => {
-            "its node has room for what is wanted at a time: look at what wakes its vCPUs together".to_owned()
+            "find what wakes the vCPUs together: the node has enough cores for the demand at most \
+                times"
+                .to_owned()
         }
         Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
-            "{}: that relieves it, and does not mend it ({})",
+            "{}. The moves reduce the overload but do not remove it: {}",
             moved(c, load, &relief),
             crate::numa::moves::cannot(fewer_vcpus, more_cores)
         ),
         Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
-            "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs ({})",
+            "reduce the number of vCPUs or upgrade the host's CPUs, because no other node has room: {}",
             crate::numa::moves::cannot(fewer_vcpus, more_cores)
         ),
     }
 }
 
-/// VMs of vSphere's that wait, and nobody says on which node they are: then nothing can be said of nodes.
+/// VMs on vSphere wait, but vsteer does not know their home nodes, so it cannot check the nodes.
 fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
     let of_vsphere = |id| c.config.vm(id).is_some_and(|v| v.manager.keeps_settings());
     let waiting: Vec<&VmModel> = load
@@ -79,14 +80,16 @@ fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
     Some(Finding {
         rule: RULE.name.to_owned(),
         vm: Some(worst.id.clone()),
-        title: format!("{} VM(s) wait, and on which NUMA node ESXi keeps them is not told", waiting.len()),
-        explanation: "A node can be overloaded beside one that idles; which it is depends on the VMs' home nodes, which esxtop \
-                      shows on its screen and does not write."
+        title: format!("{} VM(s) wait, and vsteer does not know their home NUMA nodes", waiting.len()),
+        explanation: "One node can be overloaded while another idles. To check this, vsteer needs the VMs' \
+            home nodes. esxtop shows them on its screen but does not write them to its file."
             .into(),
         evidence: waiting.iter().flat_map(|vm| c.exceeded(vm)).collect(),
         loss_pcpus: 0.0,
-        disproved_by: "none of them shares its node with another".into(),
-        next: "say home_nodes for each VM in host.toml beside the file: NHN on esxtop's memory screen (m, f, NUMA)".into(),
+        disproved_by: "each of these VMs is alone on its node".into(),
+        next: "write home_nodes for each VM into host.toml beside the file: the value NHN on esxtop's \
+            memory screen (m, f, NUMA)"
+            .into(),
     })
 }
 
@@ -102,7 +105,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         if wanted.vcpus <= node.cores {
             return None;
         }
-        // In the flowchart's order: who waits longest first.
+        // In the flowchart's order: the VM that waits longest first.
         let waiting: Vec<(&Walk, &VmModel)> = walks
             .iter()
             .filter_map(|w| Some((w, c.model.vm(&w.vm)?)))
@@ -129,16 +132,16 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         }
         evidence.extend([
             count("vCPUs on the node", wanted.vcpus, "vCPUs", Some(node.cores)),
-            count("wanted of the node, on average", wanted.mean, "cores", Some(node.cores)),
-            count("wanted of the node, 99 times in 100 at most", wanted.most(), "cores", Some(node.cores)),
-            count("bunching of vCPUs (1: they want cores independently)", load.bunching, "x", None),
-            count("idle elsewhere, best node", first.idle_elsewhere, "cores", Some(wants)),
+            count("demand on the node, mean", wanted.mean, "cores", Some(node.cores)),
+            count("demand on the node, 99th percentile", wanted.most(), "cores", Some(node.cores)),
+            count("bunching of vCPUs (1: they need cores independently)", load.bunching, "x", None),
+            count("idle cores of the least busy other node", first.idle_elsewhere, "cores", Some(wants)),
         ]);
         Some(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(worst.id.clone()),
             title: format!(
-                "node {} carries {:.0} vCPUs on {:.0} cores, and {} of its VMs wait: {}",
+                "NUMA node {} carries {:.0} vCPUs on {:.0} cores, and {} of its VMs wait: {}",
                 node.id.0,
                 wanted.vcpus,
                 node.cores,
@@ -146,13 +149,15 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 names.join(", ")
             ),
             explanation: format!(
-                "All vCPUs of these VMs are kept on one NUMA node; together they are more than its cores, so they take \
-                 turns even when another node idles.{trap} The published flowchart by the letter, one VM after another: {}.",
+                "All vCPUs of these VMs stay on one NUMA node that has fewer cores. They take turns even \
+                    when another node idles.{trap} The published flowchart recommends for each VM: {}.",
                 letter.join("; ")
             ),
             evidence,
             loss_pcpus: waiting.iter().map(|(_, vm)| c.ready(vm)).sum(),
-            disproved_by: "ready time stays when one of them alone is moved to an idle node".into(),
+            disproved_by: "the ready time does not change after one of these VMs moved to an idle \
+                node"
+                .into(),
             next: next(c, &load),
         })
     };

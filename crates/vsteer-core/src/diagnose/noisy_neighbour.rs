@@ -1,12 +1,11 @@
-//! Which VM does a waiting VM wait for? Named from the blame matrix.
+//! Which VM does a waiting VM wait for? The blame matrix names the culprit.
 
 use super::{Context, Finding, Rule, percent};
 use crate::nouns::Culprit;
 
-/// See the file's head.
 pub const RULE: Rule = Rule { name: "noisy_neighbour", doc: "one VM makes another wait", check };
 
-/// A culprit behind at least this part of a VM's ready time is worth naming.
+/// A culprit is named if it causes more than this part of the VM's ready time.
 const PART: f64 = 0.25;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -23,15 +22,18 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
                 title: format!("VM {:?} waits for VM {:?}", vm.name, c.name(culprit)),
-                explanation: "While this VM was ready, that one's threads held the pCPUs it queued on."
+                explanation: "While this VM was ready, threads of the other VM occupied the pCPUs that it \
+                    queued on."
                     .into(),
                 evidence: vec![
-                    percent("ready because of it, summed over threads", b.share, None),
-                    percent("part of all its ready time", b.share / all, Some(PART)),
+                    percent("ready share caused by the other VM, summed over threads", b.share, None),
+                    percent("part of this VM's ready time", b.share / all, Some(PART)),
                 ],
                 loss_pcpus: b.share,
-                disproved_by: "its ready time stays while that VM is paused or moved away".into(),
-                next: "vsteer plan keeps the two apart, or lets this one go first".into(),
+                disproved_by: "the ready time does not change while the other VM is paused or moved \
+                    away"
+                    .into(),
+                next: "run vsteer plan: it separates the two VMs or gives this one priority".into(),
             });
         }
     }

@@ -1,20 +1,19 @@
-//! What could not be measured, and how to switch it on?
+//! Which quantities were not measured, and how can they be?
 
 use super::{Context, Finding, Rule};
 
-/// See the file's head.
 pub const RULE: Rule =
-    Rule { name: "not_measured", doc: "what was not measured, and how to switch it on", check };
+    Rule { name: "not_measured", doc: "quantities that were not measured, and how to measure them", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     if c.model.missing.is_empty() {
         return Vec::new();
     }
-    // Only of what another collector can do is it a way out to take that.
+    // Another collector helps only if the recording came from the one that measures less.
     let next = if c.model.collector == "schedstat" {
-        "run as root for the eBPF collector (--collector ebpf), which measures what polling cannot"
+        "run vsteer as root with --collector ebpf: eBPF measures more than polling /proc"
     } else {
-        "nothing can be switched on for it: the reason is given with each"
+        "no vsteer option adds these; see the reason for each"
     };
     let lines: Vec<String> = c.model.missing.iter().map(|(what, why)| format!("{what}: {why}")).collect();
     vec![Finding {
@@ -24,7 +23,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         explanation: lines.join("\n"),
         evidence: Vec::new(),
         loss_pcpus: 0.0,
-        disproved_by: "a recording in which these are present".into(),
+        disproved_by: "a recording that contains these quantities".into(),
         next: next.into(),
     }]
 }

@@ -1,13 +1,17 @@
-//! Is it not scheduling at all? Says so, and where to look instead.
+//! Does no VM wait for a CPU? Then something else is slow, and the rule says where to look.
 //!
-//! It is silent where any VM's waits were not counted, for what was not looked at may be what is wrong, and where a thread that
-//! serves a VM's devices waits, though its vCPUs do not.
+//! The rule finds nothing if the waits of any VM were not counted, because that VM may wait. It also finds nothing if a
+//! thread that serves a VM's devices waits.
 
 use super::emulator_starved;
 use super::{Context, Finding, Rule, percent};
 
-/// See the file's head.
-pub const RULE: Rule = Rule { name: "nothing_wrong", doc: "no VM waits for a CPU: look elsewhere", check };
+pub const RULE: Rule = Rule {
+    name: "nothing_wrong",
+    doc: "no VM waits for a CPU, so the cause of slowness \
+    is elsewhere",
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let held = |vm: &crate::model::VmModel| {
@@ -30,12 +34,12 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         rule: RULE.name.to_owned(),
         vm: None,
         title: "no VM waits for a CPU".into(),
-        explanation: "In this window every VM got a pCPU about as soon as it could run. If something felt slow, it was \
-                      not the host's CPU scheduling, or it was not in this window."
+        explanation: "During this recording every VM got a pCPU almost as soon as it could run. If a VM \
+            was slow, the host's CPU scheduling was not the cause, or it happened outside the recording."
             .into(),
         evidence,
         loss_pcpus: 0.0,
-        disproved_by: "a recording of the slow moment shows ready time: vsteer record --ring catches it".into(),
-        next: "look inside the guest (its own run queue, swap), at storage latency and at the network".into(),
+        disproved_by: "a recording of the slow moment shows ready time (vsteer record --ring)".into(),
+        next: "check the guest's run queue and swap, the storage latency and the network".into(),
     }]
 }

@@ -1,10 +1,9 @@
-//! Are there more vCPUs than pCPUs, and does it hurt?
+//! Are there more vCPUs than pCPUs, and do VMs wait because of it?
 //!
-//! A ratio alone proves nothing: idle vCPUs are free. It is said only where VMs wait.
+//! The ratio alone is not a problem: idle vCPUs cost nothing. The rule reports it only if VMs wait.
 
 use super::{Context, Finding, Rule, count, percent};
 
-/// See the file's head.
 pub const RULE: Rule = Rule { name: "overcommitted", doc: "more vCPUs than pCPUs, and VMs wait", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -17,18 +16,18 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     vec![Finding {
         rule: RULE.name.to_owned(),
         vm: None,
-        title: format!("{vcpus} vCPUs share {pcpus} pCPUs"),
+        title: format!("{vcpus} vCPUs share {pcpus} pCPUs, and VMs wait"),
         explanation:
-            "More vCPUs than pCPUs is usual and harmless while most sleep. Here they do not all sleep at the \
-                      same time, so some are ready while others run."
+            "More vCPUs than pCPUs are harmless while most vCPUs sleep. Here too many are awake at the \
+                same time, so some wait."
                 .into(),
         evidence: vec![
             count("vCPUs per pCPU", vcpus as f64 / pcpus as f64, "x", Some(1.0)),
             percent("ready share of the waiting VMs, summed over vCPUs", waiting, None),
         ],
-        // The cause behind other findings, not one beside them: it ranks below what it leads to.
+        // This finding is the cause of other findings, so it ranks below them.
         loss_pcpus: waiting * 0.5,
-        disproved_by: "VMs wait as much with half of them stopped".into(),
-        next: "the findings above name who waits for whom".into(),
+        disproved_by: "VMs wait as much after half of them are stopped".into(),
+        next: "see the other findings: they name each waiting VM and what it waits for".into(),
     }]
 }

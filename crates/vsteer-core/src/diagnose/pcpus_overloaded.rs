@@ -1,14 +1,13 @@
-//! Are the pCPUs that a waiting VM may use full?
+//! Are all pCPUs that a waiting VM may use busy?
 //!
-//! Ready time with all allowed pCPUs busy is plain overload: no placement helps, somebody must get less or move.
+//! Then they are overloaded and no placement on them helps: some VM must get less CPU time or move.
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::CpuSet;
 use std::collections::BTreeMap;
 
-/// See the file's head.
 pub const RULE: Rule =
-    Rule { name: "pcpus_overloaded", doc: "the pCPUs that waiting VMs may use are full", check };
+    Rule { name: "pcpus_overloaded", doc: "all pCPUs that waiting VMs may use are busy", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut by_set: BTreeMap<CpuSet, (Vec<String>, f64, f64)> = BTreeMap::new();
@@ -31,20 +30,25 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: None,
-            title: format!("pCPUs {set} are full: {} wait there", list(&names)),
+            title: format!("pCPUs {set} are overloaded: {} wait there", list(&names)),
             explanation: format!(
-                "{} pCPUs are asked for {demand:.1} pCPUs of work by the VMs that share them; what is asked beyond that \
-                 is ready time. The scheduler shares it out by weight, and VMs that sleep much wait at every wake-up.",
+                "The VMs that share these {} pCPUs ask for {demand:.1} pCPUs of work. Demand that does not \
+                    fit becomes ready time. The scheduler divides it by weight, and VMs that mostly sleep \
+                    wait at every wake-up.",
                 busy.len()
             ),
             evidence: vec![
                 percent("busy share of these pCPUs", mean, Some(c.thresholds.pcpu_busy)),
-                count("work asked for", demand, "pCPUs", Some(busy.len() as f64)),
+                count("demand of the VMs", demand, "pCPUs", Some(busy.len() as f64)),
                 percent("ready share of the waiting VMs, summed over vCPUs", ready, None),
             ],
             loss_pcpus: ready,
-            disproved_by: "the pCPUs turn out to idle while these VMs are ready (see placement in the blame matrix)".into(),
-            next: "vsteer plan: who may wait and who may not; else move a VM away or give it fewer vCPUs".into(),
+            disproved_by: "the pCPUs idle while these VMs are ready (see placement in the blame \
+                matrix)"
+                .into(),
+            next: "run vsteer plan to see which VMs can wait; otherwise move a VM away or give it fewer \
+                vCPUs"
+                .into(),
         });
     }
     findings

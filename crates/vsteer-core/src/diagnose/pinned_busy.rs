@@ -1,11 +1,10 @@
-//! Is a VM pinned onto busy pCPUs while others idle?
+//! Is a VM pinned to busy pCPUs while other pCPUs idle?
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::CpuSet;
 
-/// See the file's head.
 pub const RULE: Rule =
-    Rule { name: "pinned_busy", doc: "a pin keeps a VM on busy pCPUs while others idle", check };
+    Rule { name: "pinned_busy", doc: "a pin keeps a VM on busy pCPUs while other pCPUs idle", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let anybodys = c.config.housekeeping();
@@ -30,21 +29,21 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
             title: format!(
-                "VM {:?} is pinned to pCPUs {pinned}, which are full, while {elsewhere} idle",
+                "VM {:?} is pinned to busy pCPUs {pinned} while pCPUs {elsewhere} are partly idle",
                 vm.name
             ),
             explanation:
-                "A pin stops the scheduler from using idle pCPUs. The ready time it causes is bought for \
-                          nothing unless somebody needs those pCPUs kept free."
+                "A pin stops the scheduler from using idle pCPUs. The pin only pays off if those pCPUs \
+                    must stay free."
                     .into(),
             evidence: vec![
-                percent("ready share, summed over vCPUs", c.ready(vm), None),
-                percent("busy share of its least busy pCPU", least_here, Some(c.thresholds.pcpu_busy)),
-                count("idle on pCPUs it may not use", idle_elsewhere, "pCPUs", None),
+                percent("ready share of this VM, summed over vCPUs", c.ready(vm), None),
+                percent("busy share of the VM's least busy pCPU", least_here, Some(c.thresholds.pcpu_busy)),
+                count("idle time on pCPUs that the VM may not use", idle_elsewhere, "pCPUs", None),
             ],
             loss_pcpus: c.ready(vm),
-            disproved_by: "its ready time stays when the pin is taken away".into(),
-            next: "vsteer plan --only unpin".into(),
+            disproved_by: "the ready time does not change without the pin".into(),
+            next: "run: vsteer plan --only unpin".into(),
         });
     }
     findings

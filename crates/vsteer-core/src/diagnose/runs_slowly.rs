@@ -1,15 +1,14 @@
-//! Does a VM run, but slowly: the host itself is robbed, throttled, or interrupted?
+//! Does a VM run slowly because time is stolen from the host or interrupts take its time?
 
 use super::{Context, Finding, Rule, percent};
 
-/// See the file's head.
 pub const RULE: Rule = Rule {
     name: "runs_slowly",
-    doc: "VMs run on pCPUs that are stolen from, or busy with interrupts",
+    doc: "time is stolen from the host, or interrupts take a VM's run time",
     check,
 };
 
-/// Overlap above this part of a VM's run time is worth a look.
+/// The rule reports overlap above this part of a VM's run time.
 const OVERLAP: f64 = 0.10;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -20,15 +19,20 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: None,
-            title: "this host is itself a VM, and time is stolen from it".into(),
+            title: "this host is a VM itself, and its hypervisor takes CPU time from it".into(),
             explanation:
-                "Its hypervisor runs others on these pCPUs. Stolen time is inside every VM's run time here: \
-                          they look as if they ran."
+                "The hypervisor below runs other work on these pCPUs. Stolen time counts as run time of \
+                    the VMs here, so they seem to run."
                     .into(),
-            evidence: vec![percent("stolen share of the pCPUs, mean", steal, Some(c.thresholds.steal))],
+            evidence: vec![percent(
+                "stolen share of the pCPUs (steal), \
+                mean",
+                steal,
+                Some(c.thresholds.steal),
+            )],
             loss_pcpus: stolen.iter().sum(),
-            disproved_by: "the steal column of /proc/stat stands still".into(),
-            next: "look one level down: nothing on this host can give that time back".into(),
+            disproved_by: "the steal column of /proc/stat does not grow".into(),
+            next: "diagnose the hypervisor below; no change on this host recovers stolen time".into(),
         });
     }
     for (_, vm) in c.vms() {
@@ -38,15 +42,17 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
                 title: format!(
-                    "interrupts take {:.0} % of the time that VM {:?} runs",
+                    "interrupts take {:.0} % of the run time of VM {:?}",
                     100.0 * overlap / run,
                     vm.name
                 ),
                 explanation:
-                    "Interrupts and softirqs for others are served on its pCPUs while it is current.".into(),
-                evidence: vec![percent("overlap, part of run", overlap / run, Some(OVERLAP))],
+                    "The kernel serves interrupts and softirqs on this VM's pCPUs, and their time counts \
+                        as the VM's run time."
+                        .into(),
+                evidence: vec![percent("overlap, part of the run time", overlap / run, Some(OVERLAP))],
                 loss_pcpus: overlap,
-                disproved_by: "its overlap stays when the interrupts' affinity is moved away".into(),
+                disproved_by: "the overlap stays the same after the interrupts moved to other pCPUs".into(),
                 next: "move device interrupts and receive queues to other pCPUs".into(),
             });
         }

@@ -1,22 +1,22 @@
-//! Is a VM whose timers bring its vCPUs (`vsteer realtime`) served too late, or refused?
+//! Does `vsteer realtime` serve a VM's timers late, or refuse to put the VM first?
 //!
-//! It is put first on credit. One that wants more than its weight gives is in debt sooner or later, and then its timers wait like
-//! anybody's work; so is one whose timers end too soon after each other, or whose quota is used up.
+//! When a timer of such a VM ends, the scheduler runs the VM first, on credit. A VM that takes more than its weight
+//! gives runs into debt. In debt its timers wait like any other work. The same happens if timers end too soon after
+//! each other, or if the VM's quota is used up.
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::model::VmModel;
 use crate::nouns::TimerCounts;
 
-/// See the file's head.
 pub const RULE: Rule = Rule {
     name: "timers_refused",
-    doc: "a VM whose timers bring its vCPUs is refused or served late, for it asks for more than it may borrow",
+    doc: "a VM exceeds its credit, so its timers are served late or refused",
     check,
 };
 
-/// Of its timers: beyond this share somebody hears or sees it.
+/// A person hears or sees the effect when more than this share of the timers is late or refused.
 const SHARE: f64 = 0.02;
-/// Fewer timers a second say nothing.
+/// Below this rate the shares are not meaningful.
 const LEAST_PER_S: f64 = 1.0;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -30,26 +30,36 @@ fn finding(c: &Context<'_>, vm: &VmModel) -> Option<Finding> {
         return None;
     }
     let (what, next) = if refused > SHARE {
-        let next = "more weight; or a program in the guest that says which timers matter (vsteer-guest vit), so that the rest is not on credit; or \
-                    more credit (vsteer realtime --warp, --limit)";
-        (format!("is not put first for {:.0} % of its timers", 100.0 * refused), next)
+        let next = "raise the VM's weight, or raise its credit (vsteer realtime --warp, --limit), or run \
+            vsteer-guest vit in the guest, so that only the timers that matter use credit";
+        (format!("is refused priority for {:.0} % of its timers", 100.0 * refused), next)
     } else {
-        let next = "who runs there meanwhile: other VMs' timers, or real-time threads of the host, go before it (vsteer realtime report; diagnose \
-                    names whom it waits for)";
-        (format!("is served late for {:.0} % of its timers", 100.0 * late), next)
+        let next = "find what runs before it, another VM's timer or a real-time thread of the host: vsteer \
+            realtime report, vsteer diagnose";
+        (format!("runs late for {:.0} % of its timers", 100.0 * late), next)
     };
     Some(Finding {
         rule: RULE.name.to_owned(),
         vm: Some(vm.id.clone()),
         title: format!("VM {:?} {what}", vm.name),
-        explanation: "It is put first on credit when a timer of its ends. What it takes beyond its weight it owes; in debt it waits its turn.".into(),
+        explanation: "When a timer of this VM ends, the VM runs first, on credit. Time beyond its weight \
+            becomes debt. A VM in debt waits its turn."
+            .into(),
         evidence: vec![
-            count("its timers", asked, "/s", None),
-            percent("refused", refused, Some(SHARE)),
-            percent(&format!("served {:.1} ms later or more", TimerCounts::LATE_NS as f64 / 1e6), late, Some(SHARE)),
+            count("timers of this VM", asked, "/s", None),
+            percent("timers refused", refused, Some(SHARE)),
+            percent(
+                &format!(
+                    "timers served at least {:.1} ms \
+                late",
+                    TimerCounts::LATE_NS as f64 / 1e6
+                ),
+                late,
+                Some(SHARE),
+            ),
         ],
         loss_pcpus: c.ready(vm),
-        disproved_by: "it is refused as often with twice the weight".into(),
+        disproved_by: "with twice the weight, the share of refused or late timers stays the same".into(),
         next: next.to_owned(),
     })
 }

@@ -1,14 +1,13 @@
-//! Has a VM more vCPUs than it uses, and do they wait for each other?
+//! Does a VM have more vCPUs than it uses, and do they wait for each other?
 //!
-//! Unused vCPUs cost: their timers and the guest's own scheduling make every sibling wait for a pCPU (lag).
+//! Unused vCPUs cost CPU time. Their timers and the guest's own scheduling make every sibling wait for a pCPU (lag).
 
 use super::{Context, Finding, Rule, count, percent};
 
-/// See the file's head.
 pub const RULE: Rule =
-    Rule { name: "too_many_vcpus", doc: "a VM has more vCPUs than it uses, and they lag", check };
+    Rule { name: "too_many_vcpus", doc: "a VM has more vCPUs than it uses, and the vCPUs lag", check };
 
-/// A VM is right-sized when its vCPUs, in use on average, are busy for at least this share.
+/// A VM has the right size if its vCPUs are busy for at least this share on average.
 const FILL: f64 = 0.7;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
@@ -23,18 +22,26 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("VM {:?} has {has} vCPUs and uses {demand:.1}: {needs} would do", vm.name),
-            explanation: "Its vCPUs hold each other up: one is ready while a sibling runs, and whoever waits for it (a \
-                          lock, an interrupt, a barrier) waits too. Fewer vCPUs would run more."
+            title: format!(
+                "VM {:?} has {has} vCPUs and needs {needs}: it asks for {demand:.1} pCPUs on \
+                average",
+                vm.name
+            ),
+            explanation: "The vCPUs delay each other. One vCPU is ready while a sibling runs. A sibling \
+                that needs it (a lock, an interrupt, a barrier) waits too. With fewer vCPUs each one runs \
+                more."
                 .into(),
             evidence: vec![
                 count("vCPUs", has as f64, "vCPUs", Some(needs as f64)),
-                count("asked for, run and wait", demand, "pCPUs", None),
+                count("demand: run and wait together", demand, "pCPUs", None),
                 percent("lag share, summed over vCPUs", lag, Some(c.thresholds.lag_group)),
             ],
             loss_pcpus: lag,
-            disproved_by: "a longer window shows bursts that use all of its vCPUs".into(),
-            next: format!("give it {needs} vCPUs at its next start, after a look at a whole day"),
+            disproved_by: "a longer recording shows bursts that use all vCPUs of this VM".into(),
+            next: format!(
+                "record a whole day; if the demand stays as low, give the VM {needs} vCPUs at \
+                its next start"
+            ),
         });
     }
     findings

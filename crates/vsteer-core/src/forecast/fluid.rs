@@ -1,15 +1,16 @@
-//! Who gets how much of which pCPU, if time were infinitely divisible?
+//! How much of each pCPU would each thread get if time were infinitely divisible?
 //!
 //! Real-time threads are served first, then all others share what is left, in proportion to their weights, each up
 //! to its demand and only on its allowed pCPUs: weighted max-min fairness by progressive filling (Bertsekas and
 //! Gallager, "Data Networks", 6.5.2). Whether a set of rates fits is a maximum-flow question between affinity sets
 //! and pCPUs. Waits of threads that mostly sleep are scaled from the measured ones by how busy others keep the
-//! pCPUs they may use. A quota holds the flows of its cgroup together to so many pCPUs ([`Ceiling`]), real-time threads
-//! excepted, as in Linux: each set of rates must fit under it as well, and what it keeps from a thread is told as limited.
+//! pCPUs they may use. A quota limits the sum of its cgroup's flows ([`Ceiling`]), except real-time threads, as in
+//! Linux. Each set of rates must respect it. Time that a quota takes from a thread counts as limited.
 //!
-//! Left out: time slices, wake-up preemption, caches; quotas' periods, so that a VM that is held within a period while it stays
-//! below its quota on average is not seen to be held by it; limits in MHz. Forecast intervals are wide for that reason. `GAP(fluid-concur)`: a weight is what it says,
-//! also on kernels where a cgroup weighs it once for each of its runnable threads (Linux 7.3).
+//! Left out: time slices, wake-up preemption, caches; quotas' periods, so that a VM that is held within a period
+//! while it stays below its quota on average is not seen to be held by it; limits in MHz. Forecast intervals are
+//! wide for that reason. `GAP(fluid-concur)`: a weight is what it says, also on kernels where a cgroup weighs it
+//! once for each of its runnable threads (Linux 7.3).
 
 use crate::CpuSet;
 use crate::Interval;
@@ -33,11 +34,11 @@ const WAIT_FLOOR_NS: f64 = 20_000.0;
 /// A thread as the fluid model sees it.
 #[derive(Debug, Clone)]
 pub struct Flow {
-    /// Whose.
+    /// VM of the thread.
     pub vm: VmId,
-    /// Which thread.
+    /// Host thread id.
     pub tid: Tid,
-    /// What it does.
+    /// Role of the thread.
     pub role: Role,
     /// What it would use of a pCPU if it never waited, 0..=1.
     pub demand: f64,
@@ -130,8 +131,8 @@ fn fill(
         // A hair below what just fits, so that rounding does not make it unfit beside the next level's flows.
         let reached = at_level(low * (1.0 - 1e-5), &open, rates);
         rates.copy_from_slice(&reached);
-        // Those that cannot rise by themselves are settled, as are those whose demand is met.
-        // The hair is of all rates together, so what must not fit is more than that, or on a large host nothing would settle.
+        // Those that cannot rise by themselves are settled, as are those whose demand is met. The hair is of all
+        // rates together, so what must not fit is more than that, or on a large host nothing would settle.
         let rise = (3e-5 * class.iter().map(|&i| rates[i]).sum::<f64>()).max(1e-4);
         let before = open.len();
         open.retain(|&i| {
@@ -253,15 +254,16 @@ fn augmenting_path(
     None
 }
 
-/// What a thread would use if it never waited. Whoever is held by a quota had work meanwhile, however seldom it runs.
+/// What a thread would use if it never waited. A throttled thread had work during that time, however little it ran.
 fn demand(t: &ThreadModel) -> f64 {
     let (run, wait) = (t.shares.run.unwrap_or(0.0), t.shares.wait.unwrap_or(0.0));
     let kept = if run + wait > HUNGRY { wait } else { t.shares.limited.unwrap_or(0.0) };
     if kept < 1.0 - EPSILON { (run / (1.0 - kept)).min(1.0) } else { run }
 }
 
-/// The quotas that hold `flows`. libvirt's `vcpu_quota` is of each vCPU, its `emulator_quota` of the emulator's cgroup, in which
-/// the kernel's vhost threads are too, its `global_quota` of all. Linux throttles no real-time thread by them.
+/// The quotas that hold `flows`. libvirt's `vcpu_quota` is of each vCPU, its `emulator_quota` of the emulator's
+/// cgroup, in which the kernel's vhost threads are too, its `global_quota` of all. Linux throttles no real-time
+/// thread by them.
 pub fn ceilings(config: &HostConfig, flows: &[Flow]) -> Vec<Ceiling> {
     let mut all = Vec::new();
     for vm in &config.vms {
@@ -319,8 +321,8 @@ pub fn flows(config: &HostConfig, model: &HostModel) -> (Vec<Flow>, Capacity) {
     (flows, capacity)
 }
 
-/// What a VM would get of the pCPUs, by weight, if its vCPUs wanted all they could get and nobody had a real-time class; others want what
-/// they were seen to want. 0 for a VM that was not seen.
+/// What a VM would get of the pCPUs, by weight, if its vCPUs wanted all they could get and nobody had a real-time
+/// class; others want what they were seen to want. 0 for a VM that was not seen.
 pub fn due(config: &HostConfig, model: &HostModel, vm: &VmId) -> f64 {
     let Some(of) = config.vms.iter().find(|known| known.id == *vm) else { return 0.0 };
     let (mut flows, capacity) = flows(config, model);
@@ -388,7 +390,7 @@ struct Solved {
 /// What a thread is expected to do, parts of the time.
 struct Will {
     run: f64,
-    /// With limited where that was not told apart.
+    /// Ready share; includes limited time if the two could not be separated.
     ready: f64,
     /// Ready and limited.
     wait: f64,
@@ -444,7 +446,8 @@ impl Solved {
     }
 }
 
-/// What every vCPU will be ready (with limited, where that was not told apart), part of the time, once `config` has become `next`.
+/// Forecast ready share of every vCPU after `config` has become `next`. Includes limited time if the two could not
+/// be separated.
 pub fn ready_after(config: &HostConfig, next: &HostConfig, model: &HostModel) -> BTreeMap<Tid, f64> {
     let solved = Solved::of(config, next, model);
     let vcpus = model.vms.iter().flat_map(|vm| vm.vcpu_threads());

@@ -1,7 +1,7 @@
 //! What will a set of steps do to every VM?
 //!
-//! A [`Forecast`] says, per VM, what is expected of its run and ready time, beside what was observed. Whatever makes one is a
-//! [`Forecaster`]: here [`fluid`], which needs samples alone; `vsteer-sim` has those that simulate.
+//! A [`Forecast`] has, per VM, the observed and expected run and ready
+//! time. A [`Forecaster`] makes it: [`fluid`] needs only samples; `vsteer-sim` has forecasters that simulate.
 
 pub mod fluid;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// A way to forecast what steps do to a host that was observed.
 pub trait Forecaster {
-    /// What `steps` will do; of no steps, what the method says of the host as it is.
+    /// Forecast for `steps`; without steps, the method's result for the present host.
     ///
     /// # Errors
     /// The method's own, and `Interrupted`.
@@ -25,44 +25,44 @@ impl<F: FnMut(&[Step]) -> Result<Forecast, Fault>> Forecaster for F {
     }
 }
 
-/// What is expected of one VM.
+/// Forecast for one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmForecast {
-    /// Which.
+    /// Id of the VM.
     pub vm: VmId,
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
     /// Sum over its vCPUs of the run share, as observed and as expected.
     pub run_before: f64,
-    /// As expected.
+    /// Expected run share, summed over vCPUs.
     pub run_after: Interval,
     /// Sum over its vCPUs of ready, as observed.
     pub ready_before: f64,
-    /// Is what a quota held in `ready_before` and `ready_after`, as it was not told apart when observed?
+    /// Whether `ready_before` and `ready_after` include limited time, because the collector could not separate it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_limited: bool,
-    /// As expected.
+    /// Expected ready share, summed over vCPUs.
     pub ready_after: Interval,
     /// Mean wait after a wake-up, ns, as observed; `None` when nothing woke or it was not measured.
     pub wake_wait_ns_before: Option<f64>,
-    /// As expected.
+    /// Expected mean wait after a wake-up, ns.
     pub wake_wait_ns_after: Option<Interval>,
     /// Sum over its vCPUs of lag, as observed; `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_before: Option<f64>,
-    /// As expected.
+    /// Expected lag, summed over vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_after: Option<Interval>,
     /// Sum over its vCPUs of co-stop, as observed; `None` where there is none, or the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costop_before: Option<f64>,
-    /// As expected.
+    /// Expected co-stop, summed over vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costop_after: Option<Interval>,
     /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_p99_ns_before: Option<f64>,
-    /// As expected.
+    /// Expected 99th percentile of the wait after a wake-up, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_p99_ns_after: Option<Interval>,
 }

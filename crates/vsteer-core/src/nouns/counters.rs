@@ -1,19 +1,22 @@
-//! What is counted of a thread, and what follows term by term: every counter, in one table.
+//! Which counters does a thread have? Every counter, in one table.
 //!
-//! A row gives a counter's name (its column in recordings and exports, and its key in a collector's `missing`), its meaning, and how it
-//! adds up. A `share` row is a time that becomes a share of the time observed; the name after `=>` is that share's. A `vcpu_share` row is
-//! the same and of vCPUs alone. A `count` row is an event, a `histogram` row a distribution of times. `(own)` marks what only some
-//! hypervisors have: where a collector does not measure it, nothing is missing.
+//! A row gives a counter's name (its column in recordings and exports, and its key in a collector's `missing`), its
+//! meaning, and how it adds up. A `share` row is a time that becomes a share of the time observed; the name after
+//! `=>` is that share's. A `vcpu_share` row is the same for vCPUs only. A `count` row is an event, a `histogram`
+//! row a distribution of times. `(own)` marks counters of only some hypervisors; a collector without them has
+//! nothing missing.
 //!
-//! To add a counter, add a row here and measure it in its collector. Recordings and exports take their columns from this table, and
-//! every other collector says by itself that it does not measure the new row ([`super::Collector::new`]).
+//! To add a counter, add a row here and measure it in its collector. Recordings and exports take their columns from
+//! this table, and every other collector reports automatically that it does not measure the new row
+//! ([`super::Collector::new`]).
 //!
-//! Times are ns. Every counter is cumulative and never falls. `None`: this collector cannot measure it, and its `missing` says why.
+//! Times are ns. Every counter is cumulative and never decreases. `None`: the collector cannot measure it, and its
+//! `missing` has the reason.
 
 use super::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// How a counter adds up over threads.
+/// How a counter is summed over threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A time, ns: sums over threads are sums of shares of a pCPU.
@@ -22,35 +25,35 @@ pub enum Kind {
     Events,
 }
 
-/// A row of the table that is a number.
+/// A table row with a number.
 pub struct Counter {
-    /// Its name, with the unit last.
+    /// Name of the counter, with the unit last.
     pub name: &'static str,
-    /// What it is.
+    /// Meaning of the counter.
     pub meaning: &'static str,
-    /// How it adds up.
+    /// How the counter is summed.
     pub kind: Kind,
-    /// Do only some hypervisors have it?
+    /// Whether only some hypervisors have the counter.
     pub own: bool,
-    /// Reads it.
+    /// Reads the counter; `None` if not measured.
     pub get: fn(&ThreadCounters) -> Option<u64>,
-    /// Sets it.
+    /// Sets the counter.
     pub set: fn(&mut ThreadCounters, Option<u64>),
 }
 
-/// A row of the table that is a distribution.
+/// A table row with a distribution.
 pub struct Distribution {
-    /// Its name.
+    /// Name of the distribution, as column of recordings.
     pub name: &'static str,
-    /// What it is.
+    /// Meaning of the distribution.
     pub meaning: &'static str,
-    /// Reads it.
+    /// Reads the distribution; `None` if not measured.
     pub get: fn(&ThreadCounters) -> &Option<Histogram>,
     /// The same, to be set.
     pub get_mut: fn(&mut ThreadCounters) -> &mut Option<Histogram>,
 }
 
-/// What a cumulative counter rose by; `None` when either end lacks it. A restart counts from 0.
+/// Increase of a cumulative counter; `None` if either end lacks it. A restart counts from 0.
 pub(crate) fn rise(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     Some(b?.saturating_sub(a?))
 }
@@ -66,7 +69,7 @@ macro_rules! counters {
         $(vcpu_share $vtime:ident => $vshare:ident, $vtime_meaning:literal, $vshare_meaning:literal;)*
         $(histogram $histogram:ident, $histogram_meaning:literal;)*
     ) => {
-        /// What was counted for one thread since counting began.
+        /// Counters of one thread since counting began.
         #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct ThreadCounters {
@@ -77,7 +80,7 @@ macro_rules! counters {
         }
 
         impl ThreadCounters {
-            /// What each counter rose by since `earlier`.
+            /// Increase of each counter since `earlier`.
             #[must_use]
             pub fn since(&self, earlier: &ThreadCounters) -> ThreadCounters {
                 let between = |a: &Option<Histogram>, b: &Option<Histogram>| Some(b.as_ref()?.since(a.as_ref()?));
@@ -89,7 +92,7 @@ macro_rules! counters {
                 }
             }
 
-            /// Term by term; a term that either lacks is lacking.
+            /// Sum per counter; `None` if either lacks it.
             #[must_use]
             pub fn plus(&self, other: &ThreadCounters) -> ThreadCounters {
                 let merged = |a: &Option<Histogram>, b: &Option<Histogram>| Some(a.as_ref()?.merged(b.as_ref()?));
@@ -101,7 +104,7 @@ macro_rules! counters {
                 }
             }
 
-            /// Does it hold the counter or the distribution of this name?
+            /// Does it contain the counter or the distribution of this name?
             pub fn holds(&self, name: &str) -> bool {
                 let number = COUNTERS.iter().any(|c| c.name == name && (c.get)(self).is_some());
                 number || DISTRIBUTIONS.iter().any(|d| d.name == name && (d.get)(self).is_some())
@@ -148,7 +151,7 @@ macro_rules! counters {
         }
 
         impl Shares {
-            /// Term by term; a term that either lacks is lacking.
+            /// Sum per counter; `None` if either lacks it.
             #[must_use]
             pub fn plus(&self, other: &Shares) -> Shares {
                 Shares {
@@ -170,40 +173,46 @@ counters! {
     share run_ns => run,
         "On a pCPU, ns. Includes halt polling and the host's own stolen time.", "On a pCPU.";
     share ready_ns => ready,
-        "Could run, had no pCPU, not held by a limit, ns.", "Could run, had no pCPU.";
+        "Ready to run, without a pCPU and not limited, ns.", "Ready to run, without a pCPU.";
     share limited_ns => limited,
-        "Held by a quota, ns.", "Held by a quota.";
+        "Throttled by a quota, ns.", "Throttled by a quota.";
     share costop_ns => costop (own),
-        "Held back so that its siblings catch up, ns: neither ready nor limited. ESXi and the simulator alone have it.",
-        "Held back so that siblings catch up; `None` where the hypervisor has no such state, or it was not measured.";
+        "Held back so that sibling vCPUs catch up, ns; neither ready nor limited. Only ESXi and the \
+            simulator have it.",
+        "Held back so that sibling vCPUs catch up; `None` if the hypervisor has no such state or it was \
+            not measured.";
     share wait_ns => wait,
-        "Ready and limited together, ns (all that `schedstat`'s run delay can tell).",
+        "Ready and limited together, ns (`schedstat`'s run delay contains only this).",
         "Ready and limited together: esxtop's `%RDY`.";
     share blocked_ns => blocked,
         "Asleep, from switch-out to wake-up, ns.", "Asleep.";
     share lag_ns => lag,
-        "Ready while a sibling vCPU ran, ns (a part of ready).", "Ready while a sibling vCPU ran (part of ready).";
+        "Ready while a sibling vCPU ran, ns (a part of ready).", "Ready while a sibling vCPU ran (part of \
+            ready).";
     share overlap_ns => overlap,
         "Interrupts and softirqs served while this thread was current, ns (a part of run).",
         "Interrupts served on its time (part of run).";
     share system_ns => system (own),
-        "What the hypervisor's kernel worked on its behalf while it was not current, ns (esxtop's %SYS; not a part of run).",
-        "The hypervisor's work on its behalf while it was not current (not a part of run).";
+        "Work of the hypervisor's kernel for this thread while it was not current, ns (esxtop's %SYS; not \
+            a part of run).",
+        "Work of the hypervisor for this thread while it was not current (not a part of run).";
     share used_ns => used (own),
-        "Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's %USED).",
+        "Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's \
+            %USED).",
         "Used as the hypervisor itself adds it up, scaled by frequency.";
-    count switches, "Times it was given a pCPU.";
-    count preemptions, "Times it lost the pCPU while it could still run.";
-    count wakeups, "Times it was woken.";
-    count migrations, "Times it was moved to another pCPU.";
+    count switches, "Times that the thread got a pCPU.";
+    count preemptions, "Times that the thread lost the pCPU while it could still run.";
+    count wakeups, "Wake-ups.";
+    count migrations, "Moves to another pCPU.";
     vcpu_share exit_ns => exit,
-        "A vCPU's run time outside its guest, in KVM or its VMM, but for halt polling, ns; `None` without KVM.",
-        "vCPUs: outside their guests, in KVM or the VMM, but for halt polling (part of run).";
+        "Run time of a vCPU outside its guest, in KVM or the VMM, without halt polling, ns; `None` without \
+            KVM.",
+        "vCPUs: outside their guests, in KVM or the VMM, without halt polling (part of run).";
     vcpu_share halt_poll_ns => halt_poll,
-        "A vCPU's halt polling (a part of run): waiting for an interrupt by looking, ns; `None` without KVM.",
+        "Halt polling of a vCPU (a part of run): it polls for an interrupt, ns; `None` without KVM.",
         "vCPUs: halt polling (part of run).";
     histogram wake_latency, "From wake-up to running.";
-    histogram ready_spell, "Every unbroken wait for a pCPU, after a wake-up or a preemption.";
+    histogram ready_spell, "Every uninterrupted wait for a pCPU, after a wake-up or a preemption.";
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! How are times counted so that no more than a table is kept, and any window can be had? As cumulative counts in log-linear buckets.
+//! How can times be counted in a small table for any time window? As cumulative counts in log-linear buckets.
 //!
-//! After HdrHistogram (G. Tene). Left out: exact extremes.
+//! Idea from HdrHistogram (G. Tene). Left out: exact extremes.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl Histogram {
         (8 + eighth) << (octave + 7)
     }
 
-    /// How many are as long as this or longer, which is an edge of buckets.
+    /// Number of times that are at least this long. The value must be an edge of buckets.
     pub fn from_edge(&self, ns: u64) -> u64 {
         self.counts
             .iter()
@@ -78,7 +78,7 @@ impl Histogram {
         Histogram { counts: sum.into_iter().collect() }
     }
 
-    /// With every time so much longer, each taken to lie in the middle of its bucket.
+    /// The histogram with every time longer by this much. Assumes that each time is in the middle of its bucket.
     #[must_use]
     pub fn later(&self, by_ns: u64) -> Histogram {
         let mut moved: BTreeMap<u16, u64> = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! Which VMs have weights that do nothing, because a pool is larger than the pCPUs that they are pinned to?
+//! Which VMs have weights without effect, because their pool is larger than the pCPUs that they are pinned to?
 
 use super::{CpuPool, HostConfig, VmConfig};
 use crate::CpuSet;
 
-/// A pool that is called so was made by a plan, and goes when it is empty.
+/// Prefix of the names of pools that vsteer made. vsteer removes such a pool when it is empty.
 pub const MADE: &str = "vsteer-";
 
-/// VMs whose weights do nothing, by where all their vCPUs are pinned, if their weights differ.
+/// VMs whose weights differ but have no effect, by the pCPUs that all their vCPUs are pinned to.
 pub fn pinned_alike(config: &HostConfig) -> Vec<(&CpuPool, CpuSet, Vec<&VmConfig>)> {
     let mut groups: Vec<(&CpuPool, CpuSet, Vec<&VmConfig>)> = Vec::new();
     for vm in &config.vms {

@@ -1,6 +1,5 @@
-//! What is counted on a host, of whom? The part of the nouns that a recording stores.
-//!
-//! Left out: what follows from them, which is derived in [`crate::model`].
+//! Which counters of which threads, pCPUs and VMs does a recording store? [`crate::model`] derives shares and rates
+//! from them.
 
 use super::counters::{COUNTERS, DISTRIBUTIONS, ThreadCounters};
 use super::{Role, Tid, VmId};
@@ -12,14 +11,14 @@ use std::collections::BTreeMap;
 pub struct ThreadSample {
     /// Whose thread.
     pub vm: VmId,
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
     /// Its id: a new tid under the same role is a new series.
     pub tid: Tid,
     /// The pCPU it ran on last.
     pub last_cpu: Option<u32>,
-    /// For how long it has been ready or limited without a break, ns; 0 where it is neither. The counters hold it already:
-    /// without it they are what a kernel that counts waits when they end would say.
+    /// Length of the present uninterrupted wait (ready or limited), ns; 0 if the thread does not wait. The counters
+    /// include it. Kernels that count waits only at their end do not.
     pub waiting_ns: Option<u64>,
     /// Its counters.
     pub counters: ThreadCounters,
@@ -28,7 +27,7 @@ pub struct ThreadSample {
 /// One pCPU at one moment, from `/proc/stat`; cumulative, ns, `None` where the kernel has no such column.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PcpuSample {
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// Processes, user mode, guests included.
     pub user_ns: u64,
@@ -51,14 +50,14 @@ pub struct PcpuSample {
 /// A VM's counters that belong to no single thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSample {
-    /// Which VM.
+    /// Id of the VM.
     pub vm: VmId,
     /// Times its quota ran out (`nr_throttled`), summed over its quota groups.
     pub throttled_periods: Option<u64>,
     /// I/O: requests of its disks and packets of its networks, all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<u64>,
-    /// What its timers asked for and got; `None` where nobody puts it first when they end (`vsteer realtime`).
+    /// Counts of the VM's timers; `None` if `vsteer realtime` does not serve the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimerCounts>,
     /// Bytes of its memory per NUMA node, ascending; read rarely, `None` in between.
@@ -71,35 +70,36 @@ pub struct VmSample {
     pub group: Option<GroupSample>,
 }
 
-/// A VM's worlds together, as esxtop's group row has them: every vCPU and every world that works for it. It is measured, not
-/// added up here: the worlds themselves may not be in the file.
+/// A VM's worlds together, as esxtop's group row has them: every vCPU and every world that works for it. It is
+/// measured, not added up here: the worlds themselves may not be in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GroupSample {
-    /// Over how many worlds the counters are sums (26 for a VM of 12 vCPUs, say); `None` where it is not told.
+    /// Number of worlds in the sums (such as 26 for a VM with 12 vCPUs); `None`: unknown.
     pub worlds: Option<u32>,
     /// Their sums; cumulative.
     pub counters: ThreadCounters,
 }
 
-/// A VM's timers that ended, and what became of them; cumulative since the service counts.
+/// How many of a VM's timers ended, and how the service treated them; cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerCounts {
     /// All that ended.
     pub asked: u64,
-    /// The vCPU was put first.
+    /// Timers for which the vCPU got priority.
     pub honoured: u64,
-    /// It ran more than [`TimerCounts::LATE_NS`] after the end.
+    /// Timers after which the vCPU ran more than [`TimerCounts::LATE_NS`] late.
     pub late: u64,
-    /// It was not put first: it had borrowed all that it may, asked too soon, or its quota was used up.
+    /// Timers for which the vCPU was refused priority: no credit left, too soon after the last one, or quota used up.
     pub refused: u64,
 }
 
 impl TimerCounts {
-    /// From a timer's end to running: from this on it was late. A tenth of the shortest periods of media, and an edge of the histograms' buckets.
+    /// A timer is late if the vCPU runs more than this after the timer's end, ns. A tenth of the shortest media
+    /// periods, and an edge of the histograms' buckets.
     pub const LATE_NS: u64 = 1 << 20;
 }
 
-/// Who held the pCPU that a ready thread waited for.
+/// What a ready thread waited for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
@@ -107,19 +107,19 @@ pub enum Culprit {
     Vm(VmId),
     /// A host process.
     Process {
-        /// Its name (`comm`).
+        /// Name of the process (`comm`).
         comm: String,
         /// Its id; 0 when several were counted together.
         pid: u32,
     },
     /// A kernel thread.
     Kernel {
-        /// Its name (`comm`).
+        /// Name of the process (`comm`).
         comm: String,
     },
-    /// Nobody: an allowed pCPU was idle meanwhile, the scheduler had not placed the thread there.
+    /// The scheduler's placement: an allowed pCPU was idle during the wait.
     Placement,
-    /// The wait was longer than the record of who ran; nobody can be named.
+    /// Unknown: the wait was longer than the record of running threads.
     Unattributed,
 }
 
@@ -127,14 +127,14 @@ pub enum Culprit {
 /// on a host that starts many processes the culprits of a day are thousands, those of a moment a handful.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlameSample {
-    /// Who waited.
+    /// VM that waited.
     pub victim: VmId,
     /// Which of its threads.
     pub role: Role,
-    /// Who ran.
+    /// Cause of the wait.
     pub culprit: Culprit,
-    /// For how long, ns. Negative where a wait that was still open has turned out otherwise: what it had been charged to
-    /// is taken back, and any sum over batches is right.
+    /// Length, ns. Negative if an open wait was charged to the wrong culprit before, so that sums over batches are
+    /// right.
     pub ns: i64,
 }
 
@@ -147,11 +147,11 @@ pub struct Batch {
     pub unix_ns: u64,
     /// The VMs' threads.
     pub threads: Vec<ThreadSample>,
-    /// The pCPUs.
+    /// Samples of the pCPUs.
     pub pcpus: Vec<PcpuSample>,
-    /// The VMs.
+    /// Samples of the VMs.
     pub vms: Vec<VmSample>,
-    /// Who made whom wait since the batch before; empty where the collector cannot tell.
+    /// Blame since the batch before; empty if the collector does not measure it.
     pub blame: Vec<BlameSample>,
 }
 
@@ -164,12 +164,12 @@ pub struct Collector {
     pub missing: BTreeMap<String, String>,
 }
 
-/// What samples may lack and is no counter: who ran while another waited; of that, whether a pCPU was idle; a VM's vCPUs, one by one.
+/// Data other than counters that samples may lack: the blame matrix, its placement part, and single vCPUs.
 pub const NO_COUNTERS: [&str; 3] = ["blame", "blame.placement", "vcpus"];
 
 impl Collector {
-    /// A collector that measures what `measures` says, of the names of counters. Every other counter is missing because of `why`, but
-    /// for those that only some hypervisors have.
+    /// A collector that measures what `measures` says, of the names of counters. Every other counter is missing
+    /// because of `why`, but for those that only some hypervisors have.
     pub fn new(name: &str, measures: impl Fn(&str) -> bool, why: &str) -> Collector {
         let numbers = COUNTERS.iter().filter(|c| !c.own).map(|c| c.name);
         let lacking = numbers.chain(DISTRIBUTIONS.iter().map(|d| d.name)).filter(|name| !measures(name));
@@ -177,15 +177,15 @@ impl Collector {
         Collector { name: name.to_owned(), missing }
     }
 
-    /// The same without these, for a reason of their own.
+    /// This collector without these, for the given reason.
     ///
     /// # Panics
-    /// Where one is neither a counter nor one of [`NO_COUNTERS`]: a bug.
+    /// If a name is neither a counter nor in [`NO_COUNTERS`], which is a bug.
     #[must_use]
     pub fn without(mut self, what: &[&str], why: &str) -> Collector {
         for name in what {
             let is_counter = COUNTERS.iter().map(|c| c.name).chain(DISTRIBUTIONS.iter().map(|d| d.name));
-            assert!(is_counter.chain(NO_COUNTERS).any(|n| n == *name), "{name} is no counter");
+            assert!(is_counter.chain(NO_COUNTERS).any(|n| n == *name), "{name} is not a counter");
             self.missing.insert((*name).to_owned(), why.to_owned());
         }
         self
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "ready is no counter")]
+    #[should_panic(expected = "ready is not a counter")]
     fn a_reason_for_no_counter_is_a_bug() {
         let _ = Collector::new("polling", |_| true, "").without(&["ready"], "");
     }

@@ -1,15 +1,16 @@
-//! What does vSphere know of a VM that other hypervisors do not have?
+//! Which settings does a VM have only on vSphere?
 //!
-//! Source: VMware, vSphere Resource Management, "Using NUMA Systems with ESXi" (7.0): home nodes, `numa.nodeAffinity`,
-//! CPU hot add; vSphere Web Services API reference: VirtualMachineConfigInfo (7.0): shares, reservation, limit, CPU affinity,
-//! latency sensitivity.
-//! Left out: resource pools, and what only vCenter holds (DRS rules).
+//! Source: VMware, vSphere Resource Management, "Using NUMA Systems with ESXi" (7.0): home nodes,
+//! `numa.nodeAffinity`, CPU hot add; vSphere Web Services API reference: VirtualMachineConfigInfo (7.0): shares,
+//! reservation, limit, CPU affinity, latency sensitivity. Left out: resource pools, and what only vCenter holds
+//! (DRS rules).
 
 use crate::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How much of a pCPU's time ESXi keeps free of its own work for a VM, in the API's words (LatencySensitivitySensitivityLevel).
+/// How much of a pCPU's time ESXi keeps free of its own work for a VM, in the API's words
+/// (LatencySensitivitySensitivityLevel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LatencySensitivity {
@@ -79,14 +80,14 @@ pub struct VsphereVm {
 }
 
 impl VsphereVm {
-    /// Without what is no setting: what a plan may rest on.
+    /// Only the settings, which are the preconditions of a plan.
     #[must_use]
     pub fn settings(&self) -> VsphereVm {
         VsphereVm { home_nodes: None, powered_on: None, ..self.clone() }
     }
 }
 
-/// A setting that may be none, beside one that is not known: no field is not known, `null` is none.
+/// Serialises a setting that can be unset or unknown: a missing field is unknown, `null` is unset.
 mod said {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

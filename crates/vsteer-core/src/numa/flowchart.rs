@@ -1,5 +1,5 @@
-//! Where does the published flowchart end for each VM? By the letter, so that it can be told apart from what vsteer itself
-//! advises.
+//! What does the published flowchart recommend for each VM? Implemented exactly as printed, apart from vsteer's own
+//! advice.
 //!
 //! J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432):
 //! 1. Is co-stop or ready of the VM's group above its threshold (5 %, 10 %)? No: nothing to do.
@@ -7,46 +7,47 @@
 //! 3. Has some other node enough idle CPUs for this VM? Yes: migrate it there and set its node affinity.
 //! 4. No: scheduling cannot fix it. Reduce the total of vCPUs, or upgrade the server's CPUs.
 //!
-//! It is asked for one VM after another, longest wait first, each after the moves before it; idle CPUs are those that were
-//! not busy, less what moved there would run. It counts vCPUs, not what they want: on its own testbed 24 vCPUs stand on 18
-//! cores after two moves that mended all, and it ends in 4.
+//! It is applied to one
+//! VM after another, longest wait first, after the moves of the VMs before. Idle CPUs are the measured ones less
+//! the use of VMs moved there. It counts vCPUs, not their demand: on its own testbed two moves removed all waits,
+//! but left 24 vCPUs on 18 cores, so it ends in step 4.
 
 use super::load::{Guest, Load};
 use crate::nouns::VmId;
 use serde::{Deserialize, Serialize};
 
-/// Where it ends.
+/// End of the flowchart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// Step 1: it does not wait.
+    /// Step 1: the VM does not wait.
     NothingToDo,
-    /// Step 2: its node is not overloaded.
+    /// Step 2: the VM's node is not overloaded.
     AnotherCause,
-    /// Step 3: to the node of this place in [`Load::nodes`].
+    /// Step 3: migrate to this node, an index of [`Load::nodes`].
     Migrate(usize),
     /// Step 4.
     ReduceOrUpgrade,
 }
 
-/// One VM's way through it.
+/// Path of one VM through the flowchart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Walk {
-    /// Which VM.
+    /// Id of the VM.
     pub vm: VmId,
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Where it ended.
+    /// End of the path.
     pub end: End,
-    /// vCPUs on its node when it was asked; 0 where it is at home on none.
+    /// vCPUs on the VM's node at that time; 0 without a home node.
     pub vcpus_on_node: u32,
-    /// That node's cores.
+    /// Cores of that node.
     pub cores: u32,
-    /// The most idle CPUs on another node then.
+    /// Most idle CPUs on another node at that time.
     pub idle_elsewhere: f64,
 }
 
-/// Walks every VM through it. `waits`: does this VM exceed a threshold of step 1?
+/// Applies the flowchart to every VM. `waits`: whether a VM exceeds a threshold of step 1.
 pub fn walk(load: &Load, waits: &dyn Fn(&Guest) -> bool) -> Vec<Walk> {
     let mut homes = load.homes();
     let run = |g: &Guest| g.demand - g.waited;

@@ -1,65 +1,63 @@
-//! What is each NUMA node asked for, and is that more than it has?
+//! How many cores do the VMs of each NUMA node want, and does the node have them?
 //!
-//! A VM asks for what it runs and for what kept it from running: run + ready + co-stop, in cores. That is its mean; what
-//! makes a node too small is that its vCPUs want cores at the same time. So the number that want one is taken as a random
-//! number with that mean. Were vCPUs independent, its variance would be the sum of p (1 - p) over them, p a vCPU's demand;
-//! those of one program wake together, and the variance is a multiple of that, their *bunching*. It is not assumed but read
-//! off the observation: what is wanted beyond the cores is what was ready, and the bunching is the one for which a normal
-//! number exceeds the cores by as much as was measured ([`bunching`]).
+//! The demand of a VM is run + ready + co-stop, in cores. This is its mean, but vCPUs also want cores at the same
+//! time. So the number of wanted cores is modelled as a normal random number. For independent vCPUs its variance is
+//! the sum of p (1 - p), where p is a vCPU's demand. vCPUs of one program wake together, which multiplies the
+//! variance by their *bunching*. The bunching is fitted, so that the demand beyond the cores equals the measured
+//! ready time ([`bunching`]).
 //!
-//! A node **has room** where its cores are enough 99 times in 100: mean and 2.33 deviations are within them. No VM wants
-//! more cores than it has vCPUs, so vCPUs up to the number of cores always have room.
+//! A node **has room** if its cores suffice 99 times in 100 (mean plus 2.33 deviations). Up to one vCPU per core
+//! always has room.
 //!
-//! Left out: hyper-threads (a core counts once, whatever its threads), caches, and that bunching may differ from VM to VM.
-//! `GAP(node-tails)`: a normal number's tail is thin; where bursts are rare and long, what is foretold to be wanted beyond the
-//! cores is too little.
+//! Left out: hyper-threads (a core counts once), caches, and a bunching per VM. `GAP(node-tails)`: a normal
+//! distribution has a thin tail, so the forecast is too small if bursts are rare and long.
 
 use crate::CpuSet;
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{HostConfig, VmConfig, VmId};
 use crate::topology::{NodeId, NumaNode, Topology};
 
-/// Deviations above the mean that leave one in a hundred outside (the normal distribution's 0.99 quantile).
+/// The 0.99 quantile of the normal distribution, in deviations above the mean.
 const ROOM: f64 = 2.326;
-/// Bunching beyond this is not bunching: something else makes vCPUs wait.
+/// Largest bunching. If more were needed, something else makes the vCPUs wait.
 const BUNCHING_MOST: f64 = 64.0;
 
-/// A node with cores.
+/// A NUMA node with cores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub id: NodeId,
-    /// Its pCPUs.
+    /// pCPUs of the node.
     pub cpus: CpuSet,
-    /// Its cores.
+    /// Number of cores.
     pub cores: f64,
-    /// Its memory, bytes.
+    /// Memory, bytes; `None`: unknown.
     pub memory_bytes: Option<u64>,
-    /// What others than VMs that are at home somewhere use of it, cores.
+    /// Cores used by work other than VMs with a home node.
     pub others: f64,
 }
 
-/// A VM, as far as nodes are concerned.
+/// A VM as far as NUMA nodes matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
-    /// Which.
+    /// Id of the VM.
     pub vm: VmId,
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
-    /// What it wants, cores: run, ready and co-stopped.
+    /// Demand, cores: run, ready and co-stop.
     pub demand: f64,
-    /// Of that, what it did not get, cores.
+    /// Part of the demand that the VM did not get, cores.
     pub waited: f64,
-    /// The node that it is at home on, by its place in [`Load::nodes`]; `None`: on several.
+    /// Home node, as index of [`Load::nodes`]; `None`: several or unknown.
     pub home: Option<usize>,
     /// Its memory, bytes.
     pub memory_bytes: Option<u64>,
 }
 
 impl Guest {
-    /// What its vCPUs add to the variance of how many want a core, were they independent.
+    /// Variance that independent vCPUs would add to the number of wanted cores.
     pub fn variance(&self) -> f64 {
         let n = f64::from(self.vcpus.max(1));
         let p = (self.demand / n).clamp(0.0, 1.0);
@@ -67,18 +65,18 @@ impl Guest {
     }
 }
 
-/// A host's nodes and what they are asked for.
+/// A host's NUMA nodes and VMs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Its nodes with cores, by number.
+    /// Nodes with cores, by number.
     pub nodes: Vec<Node>,
-    /// Its VMs, in the configuration's order.
+    /// VMs, in the order of the configuration.
     pub guests: Vec<Guest>,
-    /// By how many times the variance is larger than that of independent vCPUs, 1 or more.
+    /// Factor on the variance of independent vCPUs, at least 1.
     pub bunching: f64,
 }
 
-/// The node that holds all of a VM's vCPUs: by where its threads may run, or by where its hypervisor keeps it.
+/// Node of all vCPUs of a VM, by their affinity or by the hypervisor's home node.
 pub fn home<'a>(topology: &'a Topology, vm: &VmConfig) -> Option<&'a NumaNode> {
     let mut nodes = topology.nodes().iter().filter(|n| !n.cpus.is_empty());
     if let Some(kept) = vm.vsphere.as_ref().and_then(|v| v.home_nodes.as_ref().or(v.node_affinity.as_ref())) {
@@ -89,16 +87,16 @@ pub fn home<'a>(topology: &'a Topology, vm: &VmConfig) -> Option<&'a NumaNode> {
     nodes.find(|n| vm.vcpus().all(|t| !t.affinity.is_empty() && t.affinity.is_subset(&n.cpus)))
 }
 
-/// What a VM wants and what of it it waited for, cores; what is held by a limit no move gives it.
+/// Demand of a VM and the part that it waited for, cores. Limited time is left out, because no move changes it.
 fn wants(vm: &VmModel) -> (f64, f64) {
-    // A group's other worlds want cores of the node as well.
+    // Other worlds of the group also want cores of the node.
     let shares = &vm.group;
     let waited = shares.ready.or(shares.wait).unwrap_or(0.0) + shares.costop.unwrap_or(0.0);
     (shares.run.unwrap_or(0.0) + waited, waited)
 }
 
 impl Load {
-    /// What was observed.
+    /// The load of an observed host.
     pub fn of(config: &HostConfig, model: &HostModel) -> Load {
         let topology = &config.topology;
         let usable = topology.usable();
@@ -132,13 +130,13 @@ impl Load {
         for (i, node) in nodes.iter_mut().enumerate() {
             let here: Vec<f64> =
                 model.pcpus.iter().filter(|p| node.cpus.contains(p.cpu)).map(|p| p.busy).collect();
-            // Busy hyper-threads of a core are one busy core.
+            // Busy hyper-threads of one core count as one busy core.
             let per_core = (node.cpus.len() as f64 / node.cores.max(1.0)).max(1.0);
             let busy = here.iter().sum::<f64>() / per_core;
             let at_home: f64 = guests.iter().filter(|g| g.home == Some(i)).map(|g| g.demand - g.waited).sum();
             node.others = (busy - at_home).max(0.0);
         }
-        // What floats runs somewhere: where pCPUs were not counted, evenly.
+        // If pCPUs were not counted, VMs without a home spread evenly over the nodes.
         if model.pcpus.is_empty() {
             let floating: f64 = guests.iter().filter(|g| g.home.is_none()).map(|g| g.demand).sum();
             let n = nodes.len().max(1) as f64;
@@ -149,12 +147,12 @@ impl Load {
         load
     }
 
-    /// Where every VM is at home.
+    /// Home node of every VM.
     pub fn homes(&self) -> Vec<Option<usize>> {
         self.guests.iter().map(|g| g.home).collect()
     }
 
-    /// Mean and deviation of how many cores are wanted of a node, with VMs at home as given, and its vCPUs.
+    /// Demand on a node if the VMs are at home on these nodes.
     pub fn wanted(&self, node: usize, homes: &[Option<usize>]) -> Wanted {
         let mut sum = Wanted {
             mean: self.nodes[node].others,
@@ -170,33 +168,33 @@ impl Load {
         sum
     }
 
-    /// Does a node have room for these?
+    /// Does a node have room if the VMs are at home on these nodes?
     pub fn has_room(&self, node: usize, homes: &[Option<usize>]) -> bool {
         self.wanted(node, homes).most() <= self.nodes[node].cores + 1e-9 && self.memory_fits(node, homes)
     }
 
-    /// Does the memory of those at home on a node fit there, as far as it is known?
+    /// Does the known memory of the VMs at home on a node fit there?
     pub fn memory_fits(&self, node: usize, homes: &[Option<usize>]) -> bool {
         let Some(has) = self.nodes[node].memory_bytes else { return true };
         let here = self.guests.iter().zip(homes).filter(|(_, home)| **home == Some(node));
         here.map(|(g, _)| g.memory_bytes.unwrap_or(0)).sum::<u64>() <= has
     }
 
-    /// What a node is asked for beyond its cores, on average, in cores: what is then ready.
+    /// Mean demand on a node beyond its cores, in cores. This is the expected ready time.
     pub fn excess(&self, node: usize, homes: &[Option<usize>]) -> f64 {
         let wanted = self.wanted(node, homes);
         beyond(wanted.mean, wanted.deviation(), self.nodes[node].cores)
     }
 }
 
-/// How many cores are wanted at a time.
+/// Number of cores wanted at the same time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wanted {
-    /// On average.
+    /// Mean, cores.
     pub mean: f64,
-    /// Its variance.
+    /// Variance, cores squared.
     pub variance: f64,
-    /// vCPUs in it.
+    /// Number of vCPUs.
     pub vcpus: f64,
     others: f64,
 }
@@ -205,23 +203,23 @@ impl Wanted {
     pub(super) fn add(&mut self, guest: &Guest, bunching: f64) {
         let n = f64::from(guest.vcpus);
         self.mean += guest.demand;
-        // However much they bunch, they are all together at most.
+        // Even with full bunching, at most all vCPUs of the VM want cores together.
         self.variance += (bunching * guest.variance()).min(n * guest.variance());
         self.vcpus += n;
     }
 
-    /// Its standard deviation.
+    /// Standard deviation, cores.
     pub fn deviation(&self) -> f64 {
         libm::sqrt(self.variance.max(0.0))
     }
 
-    /// What is wanted 99 times in 100, at most.
+    /// 99th percentile, cores.
     pub fn most(&self) -> f64 {
         (self.mean + ROOM * self.deviation()).min((self.others + self.vcpus).max(self.mean))
     }
 }
 
-/// The mean of what a normal number is beyond `limit`: (m - c) F(z) + s f(z) with z = (m - c) / s.
+/// Mean excess of a normal number over `limit`: (m - c) F(z) + s f(z) with z = (m - c) / s.
 fn beyond(mean: f64, deviation: f64, limit: f64) -> f64 {
     let over = mean - limit;
     if deviation <= 1e-9 {
@@ -233,7 +231,7 @@ fn beyond(mean: f64, deviation: f64, limit: f64) -> f64 {
     (over * below + deviation * density).max(0.0)
 }
 
-/// The bunching by which what is wanted beyond the cores is what VMs at home waited.
+/// The bunching for which the demand beyond the cores equals the measured waits of the VMs at home.
 fn bunching(load: &Load) -> f64 {
     let homes = load.homes();
     let waited: f64 = load.guests.iter().filter(|g| g.home.is_some()).map(|g| g.waited).sum();
@@ -290,7 +288,8 @@ mod tests {
         assert!((beyond(105.0, 1.0, 5.0) - 100.0).abs() < 1e-9);
     }
 
-    /// The paper's table: 14.2 cores wanted of 18, 0.85 waited for. Independent vCPUs would have waited a fifth of that.
+    /// The paper's table: 14.2 cores wanted of 18, 0.85 waited for. Independent vCPUs would have waited a fifth of
+    /// that.
     #[test]
     fn bunching_is_what_was_waited() {
         let four = |home: [usize; 4]| {

@@ -1,70 +1,72 @@
-//! Which VMs must move to another node so that every node has room, as few as can be? And if no moves do it: how many vCPUs
-//! less, or how many cores more, would?
+//! Which is the smallest set of VM moves after which every NUMA node has room? If no moves suffice, how many fewer
+//! vCPUs or more cores would?
 //!
-//! All VMs at once, for what one move mends another may spoil. The search is exact: with none moved, then with one, two, and
-//! so on, every set of moves is tried that could do it; of those with the fewest moves the one is taken that leaves the
-//! fullest node least full, and of these the one that moves least. It cuts off early: a node that is overloaded even without
-//! as many of its largest VMs as may still move cannot be mended, and such VMs are counted over all nodes together. A host's
-//! size is tens of VMs and a few nodes; should a search be larger than [`LOOKS`], its result says that it is not exact.
+//! The search considers all VMs together, because a move can relieve one node and overload another. It is exact: it
+//! tries every set of 0 moves, then 1, then 2 and so on. Of the smallest sets it takes the one that leaves the
+//! fullest node least full, then the one that moves least demand. It stops a branch early if some node stays
+//! overloaded without its largest VMs that may still move. If a search exceeds [`LOOKS`] placements, the result
+//! says that it is not exact.
 //!
-//! VMs on several nodes stay where they are, and so do those wider than a node. Memory must fit the node where both are known.
+//! VMs on several nodes and VMs wider than a node stay where they are. Memory must fit the node if both sizes are
+//! known.
 
 use super::load::{Guest, Load, Wanted};
 use serde::{Deserialize, Serialize};
 
-/// Places that are looked at before a search gives up being exact.
+/// Placements that a search tries before it stops and is no longer exact.
 const LOOKS: u64 = 200_000;
-/// And where it is only asked whether a host of more cores or fewer vCPUs could be mended.
+/// The same limit for each trial with more cores or fewer vCPUs.
 const LOOKS_WHAT_IF: u64 = 5_000;
-/// A move that does not mend is worth it for this part of what is wanted beyond the cores.
+/// A move that only relieves must remove at least this part of the demand beyond the cores.
 const WORTH: f64 = 0.1;
-/// A vCPU is not to be busier than this when vCPUs are taken away.
+/// Largest busy share of a vCPU after vCPUs are removed.
 const BUSY: f64 = 0.7;
 
-/// A VM and the node that it goes to, both by their place in [`Load`].
+/// A move of one VM to another node. VM and nodes are indexes in [`Load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Which VM.
+    /// VM, as index in [`Load::guests`].
     pub guest: usize,
-    /// From which node.
+    /// Old node, as index in [`Load::nodes`].
     pub from: usize,
-    /// To which.
+    /// New node, as index in [`Load::nodes`].
     pub to: usize,
 }
 
-/// What mends the host.
+/// What gives every node room.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mend {
-    /// Every node has room.
+    /// Every node has room already.
     NothingToDo,
-    /// These moves, and no fewer.
+    /// This smallest set of moves.
     Moves {
-        /// In order.
+        /// The moves, in order.
         moves: Vec<Move>,
-        /// Were all sets of fewer moves, and of as many, looked at?
+        /// Whether the search tried all sets of at most this many moves.
         exact: bool,
     },
-    /// No set of moves.
+    /// No set of moves suffices.
     Cannot {
-        /// Moves that relieve it: each takes a good part of what is wanted beyond the cores. Not the best of all sets.
+        /// Moves that reduce the overload. Each removes a good part of the demand beyond the cores. Not the best of
+        /// all sets.
         relief: Vec<Move>,
-        /// vCPUs that all VMs together must have less (each vCPU at most 70 % busy), and then moves mend it; `None`: not even
-        /// so.
+        /// Number of vCPUs to remove from all VMs together (each vCPU at most 70 % busy) so that moves suffice;
+        /// `None`: impossible.
         fewer_vcpus: Option<u32>,
-        /// Cores that every node must have more, and then moves mend it; `None`: more than twice as many.
+        /// Number of cores to add to every node so that moves suffice; `None`: more than twice as many cores.
         more_cores: Option<u32>,
-        /// Was everything looked at?
+        /// Whether the search tried all sets of moves.
         exact: bool,
     },
 }
 
 struct Search<'a> {
     load: &'a Load,
-    /// VMs that may move, those that want most first.
+    /// VMs that may move, largest demand first.
     order: Vec<usize>,
     homes: Vec<Option<usize>>,
-    /// What each node is asked for by those whose place is decided.
+    /// Demand on each node by the VMs whose place is decided.
     decided: Vec<Wanted>,
     memory: Vec<u64>,
     best: Option<(f64, f64, Vec<Option<usize>>)>,
@@ -72,7 +74,7 @@ struct Search<'a> {
     most_looks: u64,
 }
 
-/// A copy with one more VM.
+/// `wanted` plus one more VM.
 fn with(wanted: &Wanted, guest: &Guest, bunching: f64) -> Wanted {
     let mut sum = *wanted;
     sum.add(guest, bunching);
@@ -103,7 +105,7 @@ impl<'a> Search<'a> {
             && self.load.nodes[node].memory_bytes.is_none_or(|has| memory <= has)
     }
 
-    /// How many of the VMs from `at` on must leave their nodes at least: of each node the fewest whose absence could make room.
+    /// Lower bound on the number of VMs from `at` on that must leave their nodes.
     fn must_leave(&self, at: usize) -> usize {
         let load = self.load;
         (0..load.nodes.len())
@@ -130,7 +132,7 @@ impl<'a> Search<'a> {
                 let bytes = sorted(&|g| g.memory_bytes.unwrap_or(0) as f64);
                 let (mut left, mut memory) = (all, memory as f64);
                 for k in 0..=here.len() {
-                    // Without the largest of each kind: no choice of so many VMs leaves less.
+                    // Removing the k largest values of each kind: no choice of k VMs leaves less.
                     if self.fits(n, &left, memory.max(0.0) as u64) {
                         return k;
                     }
@@ -141,13 +143,13 @@ impl<'a> Search<'a> {
                         memory -= bytes[k];
                     }
                 }
-                // Those that stay are too much already.
+                // The VMs that stay overload the node already.
                 usize::MAX / 1024
             })
             .sum()
     }
 
-    /// Places the VMs from `at` on with at most `left` moves more.
+    /// Places the VMs from `at` on with at most `left` more moves.
     fn place(&mut self, at: usize, left: usize, moved: f64) {
         self.looks += 1;
         if self.looks > self.most_looks || self.must_leave(at) > left {
@@ -188,7 +190,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The fewest moves after which every node has room, with how that was looked for; `None` where no moves do it.
+/// The smallest set of moves after which every node has room (`None`: no such set), and whether the search was exact.
 fn fewest(load: &Load, most_looks: u64) -> (Option<Vec<Move>>, bool) {
     let mut search = Search::new(load, most_looks);
     let least = search.must_leave(0);
@@ -208,7 +210,7 @@ fn fewest(load: &Load, most_looks: u64) -> (Option<Vec<Move>>, bool) {
     (None, true)
 }
 
-/// What mends this host.
+/// What gives every node of this host room.
 pub fn mend(load: &Load) -> Mend {
     let homes = load.homes();
     if (0..load.nodes.len()).all(|n| load.has_room(n, &homes)) {
@@ -227,7 +229,7 @@ fn is_mended(load: &Load) -> bool {
     fewest(load, LOOKS_WHAT_IF).0.is_some()
 }
 
-/// One move after another, each the one that takes most of what is wanted beyond the cores, as long as it takes enough of it.
+/// Greedy moves: each removes most of the demand beyond the cores, as long as it removes at least [`WORTH`] of it.
 fn relief(load: &Load) -> Vec<Move> {
     let mut homes = load.homes();
     let total =
@@ -256,7 +258,7 @@ fn relief(load: &Load) -> Vec<Move> {
     }
 }
 
-/// Cores that every node must have more.
+/// Number of cores to add to every node so that moves suffice.
 fn more_cores(load: &Load) -> Option<u32> {
     let most = load.nodes.iter().map(|n| n.cores as u32).max().unwrap_or(0).max(1);
     (1..=most).find(|more| {
@@ -266,8 +268,8 @@ fn more_cores(load: &Load) -> Option<u32> {
     })
 }
 
-/// vCPUs that all VMs together must have less: one by one from the VM whose vCPUs are least busy, as long as the rest of them
-/// carry its work at 70 % at most. What they want together does not change by it; that they want it at once does.
+/// Number of vCPUs to remove so that moves suffice. Takes each from the VM with the least busy vCPUs, as long as
+/// the others stay at most 70 % busy. The demand stays the same, but fewer vCPUs want a core at once.
 fn fewer_vcpus(load: &Load) -> Option<u32> {
     let mut smaller = load.clone();
     let least = |g: &Guest| (libm::ceil(g.demand / BUSY) as u32).max(1);
@@ -284,14 +286,14 @@ fn fewer_vcpus(load: &Load) -> Option<u32> {
     None
 }
 
-/// That no moves do it, and what would.
+/// Text that says that no moves suffice, and what would.
 pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
-    let less = fewer_vcpus.map(|n| format!("{n} vCPUs less in all"));
+    let less = fewer_vcpus.map(|n| format!("{n} fewer vCPUs in total"));
     let more = more_cores.map(|n| format!("{n} more cores on every node"));
     match (less, more) {
-        (Some(less), Some(more)) => format!("no moves mend it: {less}, or {more}, would"),
-        (Some(one), None) | (None, Some(one)) => format!("no moves mend it: {one} would"),
-        (None, None) => "no moves mend it, nor twice the cores: it is far more than the host has".to_owned(),
+        (Some(less), Some(more)) => format!("no moves give every node room, but {less} or {more} would"),
+        (Some(one), None) | (None, Some(one)) => format!("no moves give every node room, but {one} would"),
+        (None, None) => "no moves give every node room, and twice the cores would not either".to_owned(),
     }
 }
 
@@ -357,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_swap_is_found_where_no_single_move_helps() {
-        // Node 0 wants 9 of 8, node 1 has 2 free: only the VM of 4 for the one of 2 mends it.
+        // Node 0 wants 9 of 8, node 1 has 2 free: only exchanging the VM of 4 with the one of 2 gives both room.
         let load = host(&[8.0, 8.0], &[(5, 5.0, 0), (4, 4.0, 0), (4, 4.0, 1), (2, 2.0, 1)], 1.0);
         let Mend::Moves { moves, .. } = mend(&load) else { panic!("{:?}", mend(&load)) };
         assert_eq!(moves.len(), 2, "{moves:?}");

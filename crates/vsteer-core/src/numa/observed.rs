@@ -1,19 +1,19 @@
-//! What shape do a host and its VMs have, as they were observed?
+//! How large are an observed host's nodes and VMs? Input of [`super::vnuma`].
 //!
-//! [`super::vnuma`] asks for shapes: cores and memory of nodes, vCPUs and memory of a VM. A person may describe them; here they come from
-//! a configuration. Beside one VM, a node is as busy as all others make it: that is where there is room for this VM.
+//! A person can also describe cores, memory and vCPUs by hand. For one VM, a node's use is that of all other VMs,
+//! so the rest is room for this VM.
 //!
-//! Left out: settings of a VM that no manager tells (`numa.vcpu.min`, `preferHT`).
+//! Left out: settings of a VM that no manager reports (`numa.vcpu.min`, `preferHT`).
 
 use super::load::Load;
 use super::vnuma::{GIB, HostShape, NodeShape, Version, VmShape};
 use crate::nouns::{HostConfig, VmConfig, VmId};
 
-/// What the kernel's version begins with on ESXi.
+/// Beginning of the kernel version on ESXi.
 const ESXI: &str = "VMware ESXi ";
 
 impl HostShape {
-    /// Of this host, with nobody on it.
+    /// This host without VMs.
     pub fn of(config: &HostConfig) -> HostShape {
         let topology = &config.topology;
         let nodes = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| NodeShape {
@@ -30,7 +30,7 @@ impl HostShape {
         }
     }
 
-    /// The same with what all but one VM use of it.
+    /// This host with the use of all VMs except one.
     #[must_use]
     pub fn beside(&self, load: &Load, vm: &VmId) -> HostShape {
         let mut host = self.clone();
@@ -44,7 +44,7 @@ impl HostShape {
 }
 
 impl VmShape {
-    /// Of this VM, as far as its manager tells.
+    /// This VM, as far as its manager reports its settings.
     pub fn of(vm: &VmConfig) -> VmShape {
         VmShape {
             cores_per_socket: vm.guest_topology.map(|t| t.cores * t.threads),

@@ -1,32 +1,33 @@
-//! How many virtual nodes and cores per socket should a VM have, and what does its ESXi make of that?
+//! How many virtual NUMA nodes and cores per socket should a VM have, and what does its ESXi version show the guest?
 //!
-//! **By the paper** ([`paper`]): J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432), its algorithm exactly as printed. It looks at
-//! memory or at vCPUs, never at both, its quotient need not be whole, and its host is symmetric and empty.
+//! **By the paper** ([`paper`]): J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432), its algorithm exactly as
+//! printed. It considers memory or vCPUs, never both. Its quotient can be a fraction. It assumes a symmetric, empty
+//! host.
 //!
-//! **The project's own** ([`advise`]): the fewest nodes on which both the vCPUs and the memory fit when spread evenly, with
-//! as many vCPUs on each (so that their number divides), on the nodes with the most room. A node holds as many vCPUs as it
-//! has cores; with `preferHT` as many as it has hyper-threads. Where no division fits, the next numbers of vCPUs that do are
-//! named. One socket per node, for guests and licences count sockets.
+//! **The project's own** ([`advise`]): the fewest nodes on which both the vCPUs and the memory fit when spread
+//! evenly, with as many vCPUs on each (so that their number divides), on the nodes with the most room. A node holds
+//! as many vCPUs as it has cores; with `preferHT` as many as it has hyper-threads. If no number of nodes fits, it
+//! names the next numbers of vCPUs that do. One socket per node, because guests and licences count sockets.
 //!
-//! **What the guest is shown** ([`exposed`]) is another matter, and each version's own:
+//! **What the guest sees** ([`exposed`]) depends on the ESXi version:
 //! - CPU hot add switches vNUMA off (VMware KB 2040375).
 //! - So does having fewer vCPUs than `numa.vcpu.min`, 9 unless set.
-//! - up to 6.0: cores per socket above 1 are the size of a virtual node. At 1 there are as many nodes as the host's need, and
-//!   no more than `numa.vcpu.maxPerVirtualNode`, 8 unless set, on one (vSphere Resource Management 6.0, "Virtual NUMA
-//!   Controls").
+//! - up to 6.0: cores per socket above 1 are the size of a virtual node. At 1 there are as many nodes as the host's
+//!   need, and no more than `numa.vcpu.maxPerVirtualNode`, 8 unless set, on one (vSphere Resource Management 6.0,
+//!   "Virtual NUMA Controls").
 //! - 6.5 to 7.x: the host's nodes decide, whatever the sockets (6.5, "Using Virtual NUMA"), unless
 //!   `numa.vcpu.followcorespersocket` is 1.
-//! - 8 and later: the same; the virtual topology lets it be set (`nodes` of the VM's settings), and picks cores per socket
-//!   by itself where it is not.
+//! - 8 and later: the same; the virtual topology lets it be set (`nodes` of the VM's settings), and picks cores per
+//!   socket by itself where it is not.
 //!
-//! Left out: `numa.autosize`, `numa.vcpu.maxPerMachineNode`, caches smaller than a node (AMD's CCX), and vNUMA that a VM keeps
-//! from the host on which it was first started. **Untried**: no ESXi was asked.
+//! Left out: `numa.autosize`, `numa.vcpu.maxPerMachineNode`, caches smaller than a node (AMD's CCX), and vNUMA that
+//! a VM keeps from the host on which it was first started. **Untried** on ESXi.
 
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a GiB.
 pub const GIB: f64 = 1_073_741_824.0;
-/// GiB compare with this slack: hosts report a little less than they have.
+/// Slack when comparing GiB, because hosts report a little less memory than they have.
 const SLACK_GIB: f64 = 1e-6;
 
 /// A version of ESXi.
@@ -39,7 +40,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// `7.0.2`, `6.5 U3`, `8`; also with words before it, as `VMware ESXi 7.0.2`.
+    /// Parses `7.0.2`, `6.5 U3`, `8`, also with words before it (`VMware ESXi 7.0.2`).
     pub fn parse(text: &str) -> Option<Version> {
         let digits = &text[text.find(|c: char| c.is_ascii_digit())?..];
         let mut parts = digits.split(|c: char| !c.is_ascii_digit()).map(str::parse);
@@ -56,10 +57,10 @@ pub struct NodeShape {
     pub cores: u32,
     /// Its memory, GiB; `None` where that is not known.
     pub memory_gib: Option<f64>,
-    /// Of its cores, what others use on average.
+    /// Cores that other VMs use on average.
     #[serde(default)]
     pub busy_cores: f64,
-    /// Of its memory, what others have.
+    /// Memory of other VMs, GiB.
     #[serde(default)]
     pub used_gib: f64,
 }
@@ -77,10 +78,10 @@ pub struct HostShape {
     pub esxi: Option<Version>,
 }
 
-/// A VM and the settings that bear on it.
+/// A VM and its settings that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct VmShape {
-    /// Its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
     /// Its memory, GiB; `None` where that is not known.
     pub memory_gib: Option<f64>,
@@ -121,7 +122,7 @@ pub struct ByPaper {
     pub cores_per_socket: f64,
     /// By how many it divides.
     pub parts: u32,
-    /// Can a VM have so many?
+    /// Whether a VM can have this number (a whole number).
     pub is_whole: bool,
 }
 
@@ -135,7 +136,7 @@ pub struct ByPaper {
 /// else:                                vm.cores_per_socket = vm.vcpus / ceil(vm.memory / node_memory)
 /// ```
 ///
-/// Memory that is not known counts as fitting.
+/// Unknown memory counts as fitting.
 pub fn paper(host: &HostShape, vm: &VmShape) -> ByPaper {
     let sockets = f64::from(host.sockets.max(1));
     let memory: Option<f64> = host.nodes.iter().map(|n| n.memory_gib).sum();
@@ -154,24 +155,24 @@ pub fn paper(host: &HostShape, vm: &VmShape) -> ByPaper {
     }
 }
 
-/// What the project advises.
+/// Advice of vsteer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
     /// This topology.
     Shape(Shape),
-    /// None that is even: these numbers of vCPUs have one.
+    /// No even topology exists. These numbers of vCPUs have one.
     OtherVcpus {
-        /// Over how many nodes it must be spread at least.
+        /// Least number of nodes.
         nodes: u32,
         /// The next smaller number of vCPUs that fits.
         fewer: Option<u32>,
         /// The next larger one.
         more: Option<u32>,
     },
-    /// It is more than the host has.
+    /// The VM is larger than the host.
     TooLarge {
-        /// What there is too little of: `vCPUs` or `memory`.
+        /// What the host lacks: `vCPUs` or `memory`.
         of: String,
     },
 }
@@ -181,20 +182,20 @@ pub enum Advice {
 pub struct Shape {
     /// Sockets, one for each node.
     pub sockets: u32,
-    /// vCPUs of each.
+    /// vCPUs per socket.
     pub cores_per_socket: u32,
-    /// The host's nodes that have most room for it, by number.
+    /// Host nodes with the most room for the VM, by number.
     pub on_nodes: Vec<usize>,
-    /// Is there room on those now, beside what others use? Else it fits an empty host alone.
+    /// Whether these nodes have room now, next to the other VMs' use. If not, the VM fits only an empty host.
     pub has_room: bool,
 }
 
-/// How many vCPUs a node holds.
+/// Number of vCPUs that a node holds.
 fn holds(host: &HostShape, node: &NodeShape, vm: &VmShape) -> u32 {
     node.cores * if vm.prefer_ht { host.threads_per_core.max(1) } else { 1 }
 }
 
-/// The nodes on which `vcpus` fit evenly by `k`, those with most room first; and whether they have it now.
+/// The `k` nodes on which `vcpus` fit evenly, most room first, and whether they have room now.
 fn evenly(host: &HostShape, vm: &VmShape, vcpus: u32, k: u32) -> Option<(Vec<usize>, bool)> {
     if !vcpus.is_multiple_of(k) {
         return None;
@@ -210,14 +211,14 @@ fn evenly(host: &HostShape, vm: &VmShape, vcpus: u32, k: u32) -> Option<(Vec<usi
     }
     let free = |i: usize| f64::from(holds(host, &host.nodes[i], vm)) - host.nodes[i].busy_cores;
     let roomy = |i: &usize| fits(&host.nodes[*i], host.nodes[*i].used_gib);
-    // Where memory is left comes before where cores are: memory is not shared in time.
+    // Free memory counts before free cores, because memory cannot be shared in time.
     all.sort_by(|a, b| roomy(b).cmp(&roomy(a)).then(free(*b).total_cmp(&free(*a))).then(a.cmp(b)));
     all.truncate(k as usize);
     let has_room = all.iter().all(|i| roomy(i) && free(*i) >= f64::from(each) - 1e-9);
     Some((all, has_room))
 }
 
-/// The fewest nodes that could hold it if it could be divided at will.
+/// Least number of nodes that could hold the VM with any division.
 fn at_least(host: &HostShape, vm: &VmShape) -> Option<u32> {
     let mut vcpus: Vec<u32> = host.nodes.iter().map(|n| holds(host, n, vm)).collect();
     vcpus.sort_unstable_by(|a, b| b.cmp(a));
@@ -233,7 +234,7 @@ fn at_least(host: &HostShape, vm: &VmShape) -> Option<u32> {
         .map(|k| k as u32)
 }
 
-/// The project's own rule.
+/// The advice of vsteer.
 pub fn advise(host: &HostShape, vm: &VmShape) -> Advice {
     let n = host.nodes.len() as u32;
     let shape = |vcpus: u32| (1..=n).find_map(|k| Some((k, evenly(host, vm, vcpus, k)?)));
@@ -256,9 +257,9 @@ pub fn advise(host: &HostShape, vm: &VmShape) -> Advice {
 /// What the guest is shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exposed {
-    /// Virtual nodes; 1: it sees none.
+    /// Number of virtual nodes; 1: the guest sees no NUMA.
     pub nodes: u32,
-    /// By what rule.
+    /// The rule that decides.
     pub because: String,
 }
 
@@ -277,12 +278,12 @@ pub fn exposed(host: &HostShape, vm: &VmShape, cores_per_socket: u32) -> Exposed
     let Some(version) = host.esxi else {
         return say(
             vm.vcpus.div_ceil(node),
-            format!("ESXi's version is not known: taken as 6.5 or later, by nodes of {node} {of}"),
+            format!("ESXi version unknown, assumed 6.5 or later: nodes of {node} {of} decide"),
         );
     };
     let by_sockets = |why: &str| {
         let nodes = vm.vcpus.div_ceil(cores_per_socket.max(1));
-        say(nodes, format!("{why}: {cores_per_socket} cores per socket are a virtual node"))
+        say(nodes, format!("{why}: each virtual node has {cores_per_socket} cores, the cores per socket"))
     };
     match version {
         Version { major, minor } if major < 6 || (major, minor) < (6, 5) => {
@@ -293,15 +294,20 @@ pub fn exposed(host: &HostShape, vm: &VmShape, cores_per_socket: u32) -> Exposed
             say(
                 vm.vcpus.div_ceil(most.max(1)),
                 format!(
-                    "up to ESXi 6.0, at 1 core per socket: {most} vCPUs at most on a virtual node (nodes of {node} {of}, \
-                     numa.vcpu.maxPerVirtualNode = {})",
+                    "up to ESXi 6.0, at 1 core per socket: at most {most} vCPUs per virtual node (nodes of \
+                        {node} {of}, numa.vcpu.maxPerVirtualNode = {})",
                     vm.max_per_virtual_node.unwrap_or(8)
                 ),
             )
         }
         _ if vm.follow_cores_per_socket => by_sockets("numa.vcpu.followcorespersocket = 1"),
         Version { major, .. } => {
-            let since = if major >= 8 { "from ESXi 8 on, not set by hand" } else { "ESXi 6.5 to 7.x" };
+            let since = if major >= 8 {
+                "from ESXi 8 on, without a manual setting"
+            } else {
+                "ESXi 6.5 to \
+                7.x"
+            };
             say(
                 vm.vcpus.div_ceil(node),
                 format!("{since}: the host's nodes of {node} {of} decide, not cores per socket"),
@@ -319,15 +325,15 @@ pub struct Answer {
     pub own: Advice,
     /// Do the two differ?
     pub differs: bool,
-    /// What its guest is shown as it is set up.
+    /// What the guest sees with the present settings.
     pub exposed_now: Exposed,
-    /// And with the advice; `None` where there is none.
+    /// What the guest would see with the advice; `None` without advice.
     pub exposed_then: Option<Exposed>,
-    /// What was assumed.
+    /// Assumptions.
     pub assumed: Vec<String>,
 }
 
-/// Asks both rules.
+/// Applies both rules.
 pub fn answer(host: &HostShape, vm: &VmShape) -> Answer {
     let (paper, own) = (paper(host, vm), advise(host, vm));
     let differs = match &own {

@@ -1,11 +1,12 @@
-//! Which change removes the delay at the least cost to others?
+//! Which change removes the delay at the least cost to other VMs?
 //!
-//! Every action of [`ACTIONS`] may propose one set of steps; each is forecast, those that break a rule are set aside
-//! with the reason, and of the rest the one whose delayed VMs wait least is chosen, the gentler where two are
-//! alike. No proposal, no delayed VM: an empty plan, which says so.
+//! Every action of [`ACTIONS`] may propose one set of steps, and vsteer forecasts each set. Sets that break a rule
+//! become alternatives with the reason. Of the others, vsteer chooses the set after which the delayed VMs wait
+//! least. If two are equal, it chooses the gentler action. Without a delayed VM or a proposal the plan is empty and
+//! its title says why.
 //!
-//! The rules (both from what people lose otherwise): nobody's work rate falls by more than [`Limits::work_loss`], and
-//! nobody's ready share grows by more than [`Limits::ready_growth`].
+//! The rules: no VM's work rate falls by more than [`Limits::work_loss`], and no VM's ready share grows by more than
+//! [`Limits::ready_growth`].
 
 use super::action::{ACTIONS, Action, Context};
 use super::{Alternative, Plan, Stage};
@@ -18,13 +19,13 @@ use crate::plan::limits::Limits;
 use crate::setting::{Change, Scope, Step};
 use crate::{Fault, FaultKind};
 
-/// Actions whose settings vSphere has: it places vCPUs, weighs and schedules in its own way.
+/// Actions that work on vSphere, which has its own placement, weights and scheduling.
 const ON_VSPHERE: [&str; 2] = ["node", "topology"];
 
-/// The delayed VMs that `steps` change and that may use all the time they now wait, in words, where that is more of the
-/// others' work than allowed.
+/// The reason to refuse `steps` if they could cost other VMs too much work. A changed VM that runs for long at a
+/// time may use all the time that it now waits.
 fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
-    // Who goes to a node that has room takes nobody's work.
+    // A VM that moves to a node with room takes no work from others.
     if steps.iter().all(|s| matches!(s.change, Change::NodeAffinity(_))) {
         return None;
     }
@@ -36,14 +37,14 @@ fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
     (more > c.limits.work_loss * others).then(|| {
         let names: Vec<String> = hungry.iter().map(|vm| format!("{:?}", vm.name)).collect();
         format!(
-            "VM {} runs for long at a time and might take {:.0} % of the others' work",
+            "VM {} runs for long at a time and might take {:.0} % of the other VMs' work",
             names.join(", "),
             100.0 * more / others.max(f64::MIN_POSITIVE)
         )
     })
 }
 
-/// A rule that the forecast breaks, in words; `None` when it keeps both.
+/// The rule that the forecast breaks, as text; `None` if it keeps both rules.
 fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
     forecast.vms.iter().find_map(|f: &VmForecast| {
         let loss = 1.0 - f.work_ratio();
@@ -51,21 +52,27 @@ fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
             return Some(format!("VM {:?} would lose {:.0} % of its work", f.name, 100.0 * loss));
         }
         let growth = f.ready_after.likely - f.ready_before;
-        (growth > limits.ready_growth)
-            .then(|| format!("the ready share of VM {:?} would grow by {:.0} points", f.name, 100.0 * growth))
+        (growth > limits.ready_growth).then(|| {
+            format!(
+                "the ready share of VM {:?} would grow by {:.0} percentage \
+                points",
+                f.name,
+                100.0 * growth
+            )
+        })
     })
 }
 
-/// How long the delayed VMs are expected to wait, as a sum of shares.
+/// Forecast ready share of the delayed VMs, summed.
 fn remaining_wait(forecast: &Forecast, delayed: &[&VmConfig]) -> f64 {
     forecast.vms.iter().filter(|f| delayed.iter().any(|d| d.id == f.vm)).map(|f| f.ready_after.likely).sum()
 }
 
-/// Chooses a plan by fluid fair share. `only`: consider the action of this name alone, and let it break the rules if it
-/// must.
+/// Chooses a plan by the fluid fair-share forecast. `only`: consider only the action of this name, even if it
+/// breaks the rules.
 ///
 /// # Errors
-/// `Usage` where `only` is no action's name.
+/// `Usage` if `only` is not the name of an action.
 pub fn plan(
     config: &HostConfig,
     model: &HostModel,
@@ -78,7 +85,7 @@ pub fn plan(
     })
 }
 
-/// The plan of these steps, whatever they cost others.
+/// The plan of these steps, whatever they cost other VMs.
 ///
 /// # Errors
 /// As `forecaster`.
@@ -95,10 +102,10 @@ pub fn plan_of(
     Ok(plan)
 }
 
-/// Steps up to which a plan says what is expected after each.
+/// A plan with at most this many steps has a forecast after each step.
 const STEPS_TOLD: usize = 8;
 
-/// What is expected on the way to the last of `steps`, beginning with `unchanged`.
+/// Forecasts before and between `steps`, beginning with `unchanged`.
 fn on_the_way(
     unchanged: Forecast,
     steps: &[Step],
@@ -119,14 +126,14 @@ struct Fit {
     action: &'static Action,
     steps: Vec<Step>,
     forecast: Forecast,
-    /// How long the delayed VMs would still wait, as a sum of shares.
+    /// Forecast ready share of the delayed VMs, summed.
     wait: f64,
 }
 
-/// The same by any method of forecasting what steps do; that of none is what was measured, simulated.
+/// Like [`plan`], with any forecaster. For an empty list of steps the forecaster must reproduce the measured state.
 ///
 /// # Errors
-/// `Usage` where `only` is no action's name; as `forecaster`.
+/// `Usage` if `only` is not the name of an action; errors of `forecaster`.
 pub fn plan_by(
     config: &HostConfig,
     model: &HostModel,
@@ -147,16 +154,16 @@ pub fn plan_by(
         }
         None => {
             let title = if context.delayed.is_empty() {
-                "nothing to change: no VM that mostly sleeps is kept waiting"
+                "nothing to change: no VM that mostly sleeps waits too long"
             } else {
-                "no change helps within the limits"
+                "no change within the limits helps the delayed VMs"
             };
             Plan::new(config.clone(), title.to_owned(), Vec::new(), scope, unchanged.clone())
         }
     };
     for Fit { action, forecast, wait, .. } in fit {
         let why_not = format!(
-            "the delayed VMs would still wait {:.1} % of a pCPU, against {:.1} %",
+            "the delayed VMs would still wait {:.1} % of a pCPU, compared with {:.1} % for this plan",
             100.0 * wait,
             100.0 * remaining_wait(&plan.forecast, &context.delayed)
         );
@@ -167,17 +174,16 @@ pub fn plan_by(
     Ok(plan)
 }
 
-/// Is an action called that?
 fn known(name: &str) -> Result<(), Fault> {
     if ACTIONS.iter().any(|a| a.name == name) {
         return Ok(());
     }
     let known: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
-    Err(Fault::new(FaultKind::Usage, format!("no action is called {name:?}"))
-        .help(format!("known: {}", known.join(", "))))
+    Err(Fault::new(FaultKind::Usage, format!("{name:?} is not the name of an action"))
+        .help(format!("known actions: {}", known.join(", "))))
 }
 
-/// The VMs that mostly sleep and are kept waiting.
+/// VMs that mostly sleep and wait too long because of other VMs.
 fn delayed<'a>(config: &'a HostConfig, model: &HostModel, limits: &Limits) -> Vec<&'a VmConfig> {
     let thresholds = &limits.thresholds;
     let ids: Vec<&VmId> = model
@@ -189,14 +195,14 @@ fn delayed<'a>(config: &'a HostConfig, model: &HostModel, limits: &Limits) -> Ve
     config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect()
 }
 
-/// How long the delayed VMs wait now, as a sum of shares.
+/// Ready share of the delayed VMs now, summed.
 fn waits(context: &Context<'_>, unchanged: &Forecast) -> f64 {
     let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
     unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
 }
 
-/// Asks every action. Returns the proposals that keep the rules, and the others with the reason. An action named by
-/// `only` may break the rules.
+/// Asks every action. Returns the proposals that keep the rules, and the other actions with the reason. An action
+/// named by `only` may break the rules.
 fn proposals(
     context: &Context<'_>,
     only: Option<&str>,
@@ -208,7 +214,7 @@ fn proposals(
     for action in ACTIONS.iter().filter(|a| only.map_or(!a.asked_only, |name| a.name == name)) {
         let title = action.doc.to_owned();
         let proposed = match (on_vsphere, ON_VSPHERE.contains(&action.name)) {
-            (true, false) => Err("vSphere has no such setting, or vsteer does not set it there".to_owned()),
+            (true, false) => Err("vsteer cannot make this change on vSphere".to_owned()),
             _ => (action.propose)(context),
         };
         let steps = match proposed {
@@ -231,9 +237,9 @@ fn proposals(
     Ok((fit, aside))
 }
 
-/// Takes the chosen proposal out of `fit` and leaves the others, the gentlest first.
+/// Removes the chosen proposal from `fit`, and sorts the others, gentlest first.
 fn gentlest(fit: &mut Vec<Fit>, waits_now: f64) -> Option<Fit> {
-    // Two proposals within a tenth of the present wait of each other are alike: then the gentler one.
+    // Proposals whose waits differ by less than a tenth of the present wait are equal: choose the gentlest.
     let least = fit.iter().map(|f| f.wait).fold(f64::INFINITY, f64::min);
     fit.sort_by_key(|f| f.action.severity);
     let chosen = fit.iter().position(|f| f.wait <= least + 0.1 * waits_now);

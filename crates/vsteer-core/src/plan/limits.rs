@@ -1,18 +1,18 @@
-//! What may a plan cost?
+//! How much may a plan cost the other VMs?
 
 use crate::thresholds::Thresholds;
 use serde::{Deserialize, Serialize};
 
-/// What a plan may cost others, and when a VM counts as delayed.
+/// Largest allowed cost of a plan, and the thresholds that say which VMs are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Largest fall of any other VM's work rate, as a fraction of it.
+    /// Largest allowed loss of any VM's work rate, as a fraction of that rate.
     pub work_loss: f64,
-    /// Largest growth of any VM's ready share, summed over its vCPUs, as a fraction of a pCPU.
+    /// Largest allowed growth of any VM's ready share, summed over its vCPUs, as a fraction of a pCPU.
     pub ready_growth: f64,
-    /// When a VM counts as delayed.
+    /// Thresholds above which a VM counts as delayed.
     pub thresholds: Thresholds,
-    /// What it costs a vCPU to be moved to another core, ns; `None`: by the caches that cores do not share.
+    /// Cost of moving a vCPU to another core, ns. `None`: estimated from the size of the core's private caches.
     pub move_cost_ns: Option<f64>,
 }
 

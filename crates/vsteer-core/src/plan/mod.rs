@@ -1,9 +1,9 @@
-//! What shall be changed, why, and what is expected of it? A [`Plan`] is an immutable value that a person can read
-//! before anything happens; it leaves no choice to the one who applies it.
+//! Which settings should change, why, and what effect does vsteer forecast? A [`Plan`] is an immutable value that a
+//! person can read before anything changes. Applying it needs no further decision.
 //!
-//! Every step carries the former value as well as the new one: the former is the precondition that is checked right
-//! before acting, and the undo. A plan holds the whole configuration it was made for and is refused where that has
-//! changed. Idea: a blueprint with a parent, as in Omicron's reconfigurator.
+//! Every step carries the former and the new value. `apply` checks the former value as precondition; rollback restores
+//! it. A plan holds the whole configuration it was made for. vsteer refuses the plan if that configuration has changed.
+//! The idea, a blueprint with a parent, comes from Omicron's reconfigurator.
 
 pub mod action;
 pub mod advise;
@@ -17,60 +17,60 @@ use crate::nouns::HostConfig;
 use crate::setting::{Scope, Step};
 use serde::{Deserialize, Serialize};
 
-/// The version of the plan's form; a reader refuses a newer one.
+/// Version of the plan's file format. vsteer refuses plans with a newer version.
 pub const PLAN_VERSION: u32 = 1;
 
-/// A set of changes that was considered and not chosen.
+/// A set of changes that vsteer considered but did not choose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// What it would do.
+    /// One line that says what the changes would do.
     pub title: String,
     /// Why it was not chosen.
     pub why_not: String,
-    /// What was expected of it.
+    /// Forecast for these changes.
     pub forecast: Forecast,
 }
 
-/// What is expected after the first so many steps.
+/// Forecast after the first N steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
-    /// How many steps are made.
+    /// Number of steps made.
     pub steps: usize,
-    /// What is then expected.
+    /// Forecast after these steps.
     pub forecast: Forecast,
 }
 
-/// The changes that remove the delay, to be read before they are made.
+/// The changes that remove the delay, for a person to read before they are made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// [`PLAN_VERSION`] of the writer.
     pub version: u32,
-    /// Name for the journal and for `rollback`: from what it contains, so equal plans have equal ids.
+    /// Name for the journal and for `rollback`. A hash of the contents, so equal plans have equal ids.
     pub id: String,
-    /// The configuration it was made for.
+    /// Configuration that the plan was made for.
     pub parent: HostConfig,
-    /// The parent's fingerprint.
+    /// Fingerprint of `parent`.
     pub fingerprint: String,
-    /// What it does, in one line.
+    /// One line that says what the plan does.
     pub title: String,
-    /// The changes, in the order in which they are made. Empty: nothing needs to change.
+    /// The changes, in the order in which they are made. Empty if nothing needs to change.
     pub steps: Vec<Step>,
-    /// Where they take effect.
+    /// Where the changes take effect: running VM, definition, or both.
     pub scope: Scope,
-    /// What is expected.
+    /// Forecast after all steps.
     pub forecast: Forecast,
-    /// What is expected on the way: before any, then after each step, or of many after those of each VM. The last is not
-    /// repeated.
+    /// Forecasts before the first step and after each step. A plan with many steps has one per VM instead. The
+    /// forecast after the last step is in `forecast`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_the_way: Vec<Stage>,
-    /// What else was considered.
+    /// Changes that vsteer considered but did not choose.
     pub alternatives: Vec<Alternative>,
-    /// What no rollback brings back, one line each.
+    /// Effects that no rollback undoes, one line each.
     pub irreversible: Vec<String>,
 }
 
 impl Plan {
-    /// A plan of these steps for this configuration; derives id, fingerprint and what cannot be undone.
+    /// Makes a plan of these steps for this configuration. Derives `id`, `fingerprint` and `irreversible`.
     pub fn new(
         parent: HostConfig,
         title: String,
@@ -102,7 +102,8 @@ impl Plan {
         }
     }
 
-    /// The steps whose VM must be off when they are made, by their place, and whether it was on when the plan was made (`None`: not told).
+    /// Indexes of the steps that require their VM to be off, with whether the VM was on when the plan was made (`None`:
+    /// unknown).
     pub fn needs_vms_off(&self) -> Vec<(usize, Option<bool>)> {
         let of = |(i, step): (usize, &Step)| {
             let vm = self.parent.vm(&step.vm)?;

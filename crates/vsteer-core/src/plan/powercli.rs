@@ -1,17 +1,18 @@
-//! The same plan as a PowerShell script, to be read before anybody runs it.
+//! Prints a plan as a PowerShell script that a vSphere administrator can review before running it.
 //!
-//! vSphere's administrators have PowerCLI, and reviews; a plan is a list of settings with what each was and shall be, so the
-//! script is that list: for each step it finds the one VM of that name, refuses where the setting is not what the plan was
-//! made for, sets it, and reads it back. `-Undo` runs the steps in reverse. Without `-Apply` it only tells.
+//! For each step the script finds the VM by name and refuses if the setting is not the plan's former value. It then
+//! sets the new value and reads it back. `-Undo` runs the steps in reverse. Without `-Apply` the script is a dry
+//! run.
 //!
-//! A VM's name may hold anything. PowerShell takes five characters for a single quote, `Get-VM -Name` takes `*`, `?` and
-//! brackets for patterns, and Windows' PowerShell 5 takes a file without a mark for one of the machine's code page: so names
-//! are compared, never matched, and written in ASCII, all else as `[char]0x2019`.
+//! A VM's name may contain any character. PowerShell accepts five characters as a single quote, `Get-VM -Name`
+//! treats `*`, `?` and brackets as patterns, and PowerShell 5 reads a file without a byte order mark in the
+//! machine's code page. So the script compares names instead of matching them, and writes all but ASCII as
+//! `[char]0x2019`.
 //!
 //! Source: VMware PowerCLI's cmdlets `Get-VM`, `Get-AdvancedSetting`, `New-AdvancedSetting`, `Set-VM`,
-//! `Set-VMResourceConfiguration`. **Untried**: there is neither PowerCLI nor a vCenter here.
+//! `Set-VMResourceConfiguration`. **Untried**: never run with PowerCLI or a vCenter.
 //!
-//! Left out: what vSphere has no setting for (threads, cgroups, classes, limits in pCPUs) is refused.
+//! Left out: settings that vSphere does not have (threads, cgroups, classes, limits in pCPUs) are refused.
 
 use super::Plan;
 use crate::nouns::CpuWeight;
@@ -20,7 +21,7 @@ use crate::setting::{Change, Step};
 use crate::{CpuSet, Fault, FaultKind};
 use std::fmt::Write;
 
-/// A string as PowerShell reads it, in ASCII.
+/// A PowerShell expression for `text`, in ASCII.
 fn quoted(text: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut plain = String::new();
@@ -43,25 +44,25 @@ fn quoted(text: &str) -> String {
     match &parts[..] {
         [] => "''".to_owned(),
         [one] if one.starts_with('\'') => one.clone(),
-        // A sum that begins with a character would be a number: the string comes first.
+        // In PowerShell a sum that begins with a [char] is a number, so an empty string comes first.
         _ => format!("('' + {})", parts.join(" + ")),
     }
 }
 
-/// Text on one line of a comment.
+/// `text` as one comment line, in ASCII.
 fn comment(text: &str) -> String {
     text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect()
 }
 
-/// A setting: how it is read, and its values as text, before and after.
+/// PowerShell code that reads and writes a setting, and the setting's values as text.
 struct Setting {
-    /// Expression of the text in force, of `$vm`.
+    /// Expression for the present value of `$vm`.
     read: String,
-    /// Statement that makes `$value` so.
+    /// Statement that sets `$value`.
     write: String,
     from: String,
     to: String,
-    /// Must the VM be off?
+    /// Whether the VM must be powered off.
     off: bool,
     note: Option<&'static str>,
 }
@@ -81,7 +82,7 @@ fn setting(step: &Step) -> Option<Setting> {
     };
     match &step.change {
         Change::NodeAffinity(setting::NodeAffinity { from, to }) => Some(Setting {
-            note: Some("ESXi looks at it when the VM is powered on or comes to a host by vMotion"),
+            note: Some("ESXi reads it when the VM powers on or arrives at a host by vMotion"),
             ..plain(
                 "Get-Advanced $vm 'numa.nodeAffinity'",
                 "Set-Advanced $vm 'numa.nodeAffinity' $value",
@@ -92,7 +93,8 @@ fn setting(step: &Step) -> Option<Setting> {
         Change::Topology(setting::Topology { from, to }) => Some(Setting {
             off: true,
             note: Some(
-                "the guest sees it at its next start; a powered-on VM is refused before anything is changed",
+                "the guest sees it at its next start; the script refuses a powered-on VM before it changes \
+                    anything",
             ),
             ..plain(
                 "[string]$vm.ExtensionData.Config.Hardware.NumCoresPerSocket",
@@ -104,7 +106,8 @@ fn setting(step: &Step) -> Option<Setting> {
         Change::VmAffinity(setting::VmAffinity { from, to }) => Some(plain(
             "(@($vm.ExtensionData.Config.CpuAffinity.AffinitySet | Sort-Object) -join ',')",
             &with_spec(
-                "CpuAffinity = New-Object VMware.Vim.VirtualMachineAffinityInfo; $spec.CpuAffinity.AffinitySet = \
+                "CpuAffinity = New-Object VMware.Vim.VirtualMachineAffinityInfo; \
+                    $spec.CpuAffinity.AffinitySet = \
                         @($value -split ',' | Where-Object { $_ } | ForEach-Object { [int]$_ })",
             ),
             nodes(from),
@@ -112,25 +115,28 @@ fn setting(step: &Step) -> Option<Setting> {
         )),
         Change::ReservationMhz(setting::ReservationMhz { from, to }) => Some(plain(
             "[string]$vm.ExtensionData.Config.CpuAllocation.Reservation",
-            "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuReservationMhz ([long]$value) | Out-Null",
+            "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuReservationMhz \
+                ([long]$value) | Out-Null",
             from.to_string(),
             to.to_string(),
         )),
         Change::LimitMhz(setting::LimitMhz { from, to }) => Some(plain(
             "[string]$vm.ExtensionData.Config.CpuAllocation.Limit",
             &with_spec(
-                "CpuAllocation = New-Object VMware.Vim.ResourceAllocationInfo; $spec.CpuAllocation.Limit = [long]$value",
+                "CpuAllocation = New-Object VMware.Vim.ResourceAllocationInfo; $spec.CpuAllocation.Limit = \
+                    [long]$value",
             ),
             limit(*from),
             limit(*to),
         )),
         Change::Latency(setting::Latency { from, to }) => Some(Setting {
             off: true,
-            note: Some("high wants all memory reserved: the VM does not start without"),
+            note: Some("high needs all memory reserved, otherwise the VM does not start"),
             ..plain(
                 "[string]$vm.ExtensionData.Config.LatencySensitivity.Level",
                 &with_spec(
-                    "LatencySensitivity = New-Object VMware.Vim.LatencySensitivity; $spec.LatencySensitivity.Level = $value",
+                    "LatencySensitivity = New-Object VMware.Vim.LatencySensitivity; \
+                        $spec.LatencySensitivity.Level = $value",
                 ),
                 from.to_string(),
                 to.to_string(),
@@ -139,7 +145,8 @@ fn setting(step: &Step) -> Option<Setting> {
         Change::Weight(setting::Weight { from: CpuWeight::Esxi(from), to: CpuWeight::Esxi(to) }) => {
             Some(plain(
                 "[string]$vm.ExtensionData.Config.CpuAllocation.Shares.Shares",
-                "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuSharesLevel Custom -NumCpuShares \
+                "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuSharesLevel Custom \
+                    -NumCpuShares \
              ([int]$value) | Out-Null",
                 from.to_string(),
                 to.to_string(),
@@ -149,15 +156,16 @@ fn setting(step: &Step) -> Option<Setting> {
     }
 }
 
-/// A limit as the API has it: -1 is none.
+/// A limit in the API's form: -1 is no limit.
 fn limit(mhz: Option<u64>) -> String {
     mhz.map_or_else(|| "-1".to_owned(), |n| n.to_string())
 }
 
-/// Sets what there is no cmdlet for, by the API's own call.
+/// Statement that sets a value that has no cmdlet, through the API call ReconfigVM.
 fn with_spec(assignment: &str) -> String {
     format!(
-        "$spec = New-Object VMware.Vim.VirtualMachineConfigSpec; $spec.{assignment}; $vm.ExtensionData.ReconfigVM($spec)"
+        "$spec = New-Object VMware.Vim.VirtualMachineConfigSpec; $spec.{assignment}; \
+            $vm.ExtensionData.ReconfigVM($spec)"
     )
 }
 
@@ -166,9 +174,9 @@ Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 
 function Get-TheVM([string]$Name) {
-    # Compared, not matched: a name may hold * and ?.
+    # Compared, not matched: a name may contain * and ?.
     $found = @(Get-VM | Where-Object { $_.Name -ceq $Name })
-    if ($found.Count -ne 1) { throw "$($found.Count) VMs are called '$Name': one is needed" }
+    if ($found.Count -ne 1) { throw "expected one VM with the name '$Name', found $($found.Count)" }
     $found[0]
 }
 function Get-Advanced($vm, [string]$Name) {
@@ -186,13 +194,13 @@ function Set-Step([string]$Name, [string]$What, [string]$From, [string]$To, [boo
     if ($Undo) { $From, $To = $To, $From }
     $vm = Get-TheVM $Name
     $is = & $Read $vm
-    if ($is -ceq $To) { Write-Output "$Name, ${What}: is '$To' already"; return }
-    if ($is -cne $From) { throw "$Name, ${What}: is '$is', and the plan was made where it was '$From'" }
-    if ($Off -and $vm.PowerState -ne 'PoweredOff') { throw "$Name, ${What}: the VM must be powered off first" }
+    if ($is -ceq $To) { Write-Output "$Name, ${What}: already '$To'"; return }
+    if ($is -cne $From) { throw "$Name, ${What}: the value is '$is', but the plan expects '$From'" }
+    if ($Off -and $vm.PowerState -ne 'PoweredOff') { throw "$Name, ${What}: power off the VM first" }
     if (-not $Apply) { Write-Output "$Name, ${What}: would become '$To' (is '$is')"; return }
     & $Write $vm $To
     $is = & $Read (Get-TheVM $Name)
-    if ($is -cne $To) { throw "$Name, ${What}: was set to '$To' and reads '$is'" }
+    if ($is -cne $To) { throw "$Name, ${What}: set to '$To', but the value is '$is'" }
     Write-Output "$Name, ${What}: '$From' -> '$To'"
 }
 "#;
@@ -200,19 +208,22 @@ function Set-Step([string]$Name, [string]$What, [string]$From, [string]$To, [boo
 /// The plan as a script.
 ///
 /// # Errors
-/// `Unsupported` for a plan that is not of vSphere's VMs, or a step that PowerCLI has no setting for.
+/// `Unsupported` if a VM is not on vSphere, or if PowerCLI has no setting for a step.
 pub fn script(plan: &Plan) -> Result<String, Fault> {
     if let Some(vm) = plan.parent.vms.iter().find(|vm| !vm.manager.has_powercli()) {
-        return Err(Fault::new(FaultKind::Unsupported, format!("VM {:?} is not one of vSphere's", vm.name))
-            .because("PowerCLI changes vSphere alone")
-            .help("vsteer apply makes this plan's changes"));
+        return Err(Fault::new(
+            FaultKind::Unsupported,
+            format!("cannot make a PowerCLI script for VM {:?}", vm.name),
+        )
+        .because("the VM is not on vSphere")
+        .help("apply the plan with vsteer apply"));
     }
     let mut out = String::new();
     let _ = writeln!(out, "# vsteer plan {}: {}", plan.id, comment(&plan.title));
     let _ = writeln!(out, "# Host {}, {}.", comment(&plan.parent.hostname), comment(&plan.parent.kernel));
     out.push_str(
-        "# For review. Needs VMware PowerCLI and Connect-VIServer. Without -Apply it only tells what it would do;\n\
-         # with -Apply -Undo it takes the changes back. vsteer itself has not been tried with PowerCLI.\n#\n",
+        "# For review. Needs VMware PowerCLI and Connect-VIServer. Without -Apply the script is a dry run.\n\
+         # With -Apply -Undo it restores the former values. This script was never tested with PowerCLI.\n#\n",
     );
     for f in &plan.forecast.vms {
         let _ = writeln!(
@@ -224,7 +235,7 @@ pub fn script(plan: &Plan) -> Result<String, Fault> {
         );
     }
     plan.irreversible.iter().for_each(|line| {
-        let _ = writeln!(out, "# Not to be undone: {}", comment(line));
+        let _ = writeln!(out, "# No undo for: {}", comment(line));
     });
     out.push_str(HEAD);
     let mut steps = Vec::new();
@@ -232,7 +243,7 @@ pub fn script(plan: &Plan) -> Result<String, Fault> {
         let s = setting(step).ok_or_else(|| {
             Fault::new(
                 FaultKind::Unsupported,
-                format!("step {}, {}, has no setting in PowerCLI", i + 1, step.change),
+                format!("step {}, {}: PowerCLI has no such setting", i + 1, step.change),
             )
         })?;
         let mut text = String::new();
@@ -401,12 +412,12 @@ mod tests {
         assert!(topology.contains("'cores per socket' '18' '12' $true"), "{topology}");
         assert!(topology.contains("#    the guest sees it at its next start"), "{topology}");
         let node = of(to_node_1());
-        assert!(node.contains("#    ESXi looks at it when the VM is powered on"), "{node}");
+        assert!(node.contains("#    ESXi reads it when the VM powers on"), "{node}");
         let latency = of(Change::Latency(setting::Latency {
             from: crate::nouns::LatencySensitivity::High,
             to: crate::nouns::LatencySensitivity::Low,
         }));
-        assert!(latency.contains("#    high wants all memory reserved"), "{latency}");
+        assert!(latency.contains("#    high needs all memory reserved"), "{latency}");
         let spec = "$spec.LatencySensitivity.Level = $value; $vm.ExtensionData.ReconfigVM($spec)";
         assert!(latency.contains(spec), "{latency}");
     }

@@ -1,22 +1,21 @@
-//! What does a person want changed? Settings in words, made steps: so that what they would do is foretold, and they can be tried and
-//! taken back.
+//! Which settings does a person want to change? Turns the words of `--set` into steps, so that vsteer can forecast,
+//! apply and roll them back.
 //!
 //! ```text
-//! web:weight=512        the weight, on the scale that its hypervisor has
-//! web:limit=1.5         pCPUs at most, for the whole VM; none: no limit
-//! web:pin=0-3           where its vCPUs may run; pin.1=3: vCPU 1 alone; any: anywhere but on isolated pCPUs
-//! web:prefer=0-7        where they would rather run (Xen's soft affinity); prefer.1=...; any
-//! web:budget=4ms/10ms   what Xen's RTDS reserves for each vCPU; budget.1=...; 4ms/10ms+: and what is left over (untried)
-//! web:weight=4000       of a VM on vSphere: its shares; 1000 for each vCPU are normal
-//! web:limit=2000MHz     vSphere's limits and reservations are in MHz; web:limit=none, web:reservation=500MHz
-//! web:nodes=0           where vSphere keeps it (numa.nodeAffinity); any: where it likes
-//! web:cores-per-socket=6, web:latency=high
+//! web:weight=512 the weight, on the scale of the VM's hypervisor web:limit=1.5 at most 1.5 pCPUs for the whole VM;
+//! none: no limit web:pin=0-3 pCPUs where the vCPUs may run; pin.1=3: only vCPU 1; any: all pCPUs except isolated
+//! ones web:prefer=0-7 pCPUs that the vCPUs prefer (Xen's soft affinity); prefer.1=...; any web:budget=4ms/10ms
+//! time that Xen's RTDS reserves for each vCPU; budget.1=...; 4ms/10ms+: plus spare time (untried) web:weight=4000
+//! for a VM on vSphere: its CPU shares; the default is 1000 per vCPU web:limit=2000MHz limits and reservations on
+//! vSphere are in MHz; web:limit=none, web:reservation=500MHz web:nodes=0 NUMA nodes where vSphere keeps the VM
+//! (numa.nodeAffinity); any: vSphere's choice web:cores-per-socket=6, web:latency=high
 //! ```
 //!
-//! A VM's name may hold colons: the last one ends it. What is in force already makes no step. Where several set the same thing,
-//! the last one does: a step begins with what is in force now, for that is looked at before it is made.
+//! The last colon ends the VM's name, so a name may contain colons. A value that is in force already makes no step.
+//! If several settings change the same thing, the last one wins. Each step starts from the value now in force,
+//! because `apply` checks that value first.
 //!
-//! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
+//! Left out: pools, scheduling classes and memory, which actions propose ([`super::advise`]).
 
 use crate::forecast::fluid;
 use crate::nouns::{
@@ -28,14 +27,16 @@ use crate::span::Span;
 use crate::{CpuSet, Fault, FaultKind};
 use std::str::FromStr;
 
-/// The period of a limit where there was none: cgroups' own default.
+/// Period of a limit for a VM that had none, us: the default of cgroups.
 const PERIOD_US: u64 = 100_000;
-/// No host has more: thousands of cores.
+/// Largest accepted value, MHz: more than thousands of cores have.
 const MHZ_MOST: u64 = 100_000_000;
-const REASON: &str = "asked for by --set";
-const FORMS: &str = "VM:weight=N, VM:limit=PCPUS|none, VM:pin=PCPUS|any, VM:prefer=PCPUS|any, VM:budget=TIME/PERIOD; pin.2= is vCPU 2 alone; on vSphere VM:limit=MHz, VM:reservation=MHz, VM:nodes=NODES|any, VM:cores-per-socket=N, VM:latency=LEVEL";
+const REASON: &str = "requested with --set";
+const FORMS: &str = "VM:weight=N, VM:limit=PCPUS|none, VM:pin=PCPUS|any, VM:prefer=PCPUS|any, \
+    VM:budget=TIME/PERIOD; pin.2= is vCPU 2 alone; on vSphere VM:limit=MHz, VM:reservation=MHz, \
+    VM:nodes=NODES|any, VM:cores-per-socket=N, VM:latency=LEVEL";
 
-/// One of them.
+/// A setting of one VM as `--set` names it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
     vm: String,
@@ -45,9 +46,9 @@ pub struct Setting {
 #[derive(Debug, Clone, PartialEq)]
 enum What {
     Weight(f64),
-    /// pCPUs.
+    /// Limit in pCPUs.
     Limit(Option<f64>),
-    /// Of one vCPU or of all.
+    /// pCPUs of one vCPU, or of all vCPUs.
     Pin(Option<u32>, Option<CpuSet>),
     Prefer(Option<u32>, Option<CpuSet>),
     Budget(Option<u32>, Reserved),
@@ -62,7 +63,7 @@ impl FromStr for Setting {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Setting, String> {
-        let form = || format!("{text:?} is none of {FORMS}");
+        let form = || format!("{text:?} is not a setting; forms: {FORMS}");
         let (vm, setting) = text
             .split_once('=')
             .and_then(|(left, _)| left.rsplit_once(':'))
@@ -74,7 +75,7 @@ impl FromStr for Setting {
         let (key, value) = setting.split_once('=').ok_or_else(form)?;
         let (key, vcpu) = match key.split_once('.') {
             Some((key, n)) => {
-                (key, Some(n.parse::<u32>().map_err(|_| format!("{text:?}: {n:?} is no vCPU's number"))?))
+                (key, Some(n.parse::<u32>().map_err(|_| format!("{text:?}: {n:?} is not a vCPU number"))?))
             }
             None => (key, None),
         };
@@ -84,13 +85,13 @@ impl FromStr for Setting {
         };
         let positive = || {
             let number = value.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
-            number.ok_or_else(|| format!("{text:?}: {value:?} is no number above 0"))
+            number.ok_or_else(|| format!("{text:?}: {value:?} is not a number greater than 0"))
         };
         let mhz = || {
             let number = value.strip_suffix("MHz").unwrap_or(value).trim().parse::<u64>().ok();
             number
                 .filter(|n| *n <= MHZ_MOST)
-                .ok_or_else(|| format!("{text:?}: {value:?} is no number of MHz"))
+                .ok_or_else(|| format!("{text:?}: {value:?} is not a whole number of MHz up to {MHZ_MOST}"))
         };
         let what = match (key, vcpu) {
             ("weight", None) => What::Weight(positive()?),
@@ -102,11 +103,11 @@ impl FromStr for Setting {
                     .parse()
                     .ok()
                     .filter(|n| *n > 0)
-                    .ok_or_else(|| format!("{text:?}: {value:?} is no number above 0"))?,
+                    .ok_or_else(|| format!("{text:?}: {value:?} is not a number greater than 0"))?,
             ),
             ("latency", None) => What::Latency(LatencySensitivity::of(value).ok_or_else(|| {
                 let levels: Vec<&str> = LatencySensitivity::ALL.iter().map(|(_, word)| *word).collect();
-                format!("{text:?}: a latency sensitivity is one of {}", levels.join(", "))
+                format!("{text:?}: {value:?} is not a latency sensitivity: use one of {}", levels.join(", "))
             })?),
             ("limit", None) => What::Limit(if value == "none" { None } else { Some(positive()?) }),
             ("pin", _) => What::Pin(vcpu, cpus()?),
@@ -121,29 +122,31 @@ impl FromStr for Setting {
     }
 }
 
-/// `4ms/10ms`, `4ms/10ms+`.
+/// Parses `4ms/10ms` and `4ms/10ms+`.
 fn reserved(text: &str) -> Result<Reserved, String> {
     let (text, extra_time) = text.strip_suffix('+').map_or((text, false), |text| (text, true));
-    let (budget, period) = text.split_once('/').ok_or("a budget is TIME/PERIOD, such as 4ms/10ms")?;
+    let (budget, period) =
+        text.split_once('/').ok_or("a budget has the form TIME/PERIOD, such as 4ms/10ms")?;
     let us = |text: &str| text.parse::<Span>().map(|span| span.ns() / 1_000).map_err(|e| e.to_string());
     let (budget_us, period_us) = (us(budget)?, us(period)?);
     if budget_us == 0 || budget_us > period_us {
-        return Err(format!("a budget of {budget_us} µs in every {period_us} µs cannot be held"));
+        let limit = if budget_us == 0 { "less than 1 µs" } else { "more than its period" };
+        return Err(format!("a budget of {budget_us} µs in every {period_us} µs is {limit}"));
     }
     Ok(Reserved { budget_us, period_us, extra_time })
 }
 
-/// The steps that make it so, in the order of the settings; none for what is in force already.
+/// The steps that make the settings, in their order. A value already in force makes no step.
 ///
 /// # Errors
-/// `NothingThere` for a VM or vCPU that is not there, naming those there are; `BadInput` for a weight, limit or pCPU that cannot be;
-/// `Unsupported` where the host has no such setting.
+/// `NothingThere` for a VM or vCPU that does not exist; `BadInput` for an invalid weight, limit or pCPU;
+/// `Unsupported` if the host has no such setting.
 pub fn steps(config: &HostConfig, settings: &[Setting]) -> Result<Vec<Step>, Fault> {
     let mut all: Vec<Step> = Vec::new();
     for setting in settings {
         let anew = of_setting(&fluid::after(config, &all), setting)?;
         all.retain(|earlier| !anew.iter().any(|step| step.sets_what(earlier)));
-        // Once more, from what is in force without them.
+        // Computed again, because the removed steps no longer change the former value.
         let steps = of_setting(&fluid::after(config, &all), setting)?;
         all.extend(steps);
     }
@@ -154,7 +157,7 @@ fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault
     let vm = config.vms.iter().find(|vm| vm.name == setting.vm).ok_or_else(|| {
         let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
         Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
-            .help(format!("there are: {}", known.join(", ")))
+            .help(format!("use one of these VMs: {}", known.join(", ")))
     })?;
     let step =
         |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: REASON.to_owned() };
@@ -182,13 +185,13 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
         | What::ReservationMhz(_)
         | What::Nodes(_)
         | What::CoresPerSocket(_)
-        | What::Latency(_) => Err(unsupported(vm, "only vSphere has such a setting")
-            .help("a limit is in pCPUs elsewhere; `--only topology` and `--only node` propose the rest")),
+        | What::Latency(_) => Err(unsupported(vm, "only vSphere has this setting")
+            .help("give a limit in pCPUs, or use vsteer plan --only topology or --only node")),
         What::Weight(number) => weight(vm, *number),
         What::Limit(pcpus) => limit(vm, *pcpus),
         What::Pin(vcpu, cpus) => pins(vm, *vcpu, named(config, vm, cpus)?),
         What::Prefer(..) if vm.pool.is_none() => {
-            Err(unsupported(vm, "only Xen has pCPUs that a vCPU prefers").help("pin it"))
+            Err(unsupported(vm, "only Xen has preferred pCPUs").help("pin the vCPUs instead: VM:pin=PCPUS"))
         }
         What::Prefer(vcpu, cpus) => {
             preferences(vm, *vcpu, cpus.as_ref().map(|_| named(config, vm, cpus)).transpose()?)
@@ -202,8 +205,8 @@ fn named(config: &HostConfig, vm: &VmConfig, cpus: &Option<CpuSet>) -> Result<Cp
     let anywhere = vm.pool.as_ref().map_or_else(|| config.topology.usable(), |pool| pool.cpus.clone());
     match cpus {
         Some(cpus) if cpus.is_empty() || !cpus.difference(&anywhere).is_empty() => {
-            let wrong = bad(vm, &format!("pCPUs {cpus} are not all there for it"));
-            Err(wrong.help(format!("there are: {anywhere}")))
+            let wrong = bad(vm, &format!("the VM cannot use all of the pCPUs {cpus}"));
+            Err(wrong.help(format!("use pCPUs from {anywhere}")))
         }
         Some(cpus) => Ok(cpus.clone()),
         None if vm.pool.is_none() => Ok(config.housekeeping()),
@@ -212,11 +215,11 @@ fn named(config: &HostConfig, vm: &VmConfig, cpus: &Option<CpuSet>) -> Result<Cp
 }
 
 fn weight(vm: &VmConfig, number: f64) -> Result<Vec<Change>, Fault> {
-    let from = vm.weight.ok_or_else(|| unsupported(vm, "it has no weight of its own"))?;
+    let from = vm.weight.ok_or_else(|| unsupported(vm, "the VM has no weight of its own"))?;
     let to = from.on_same_scale(number.round());
     if (to.number() as f64 - number).abs() > 1e-9 {
-        let wrong = bad(vm, &format!("a weight of {number} cannot be"));
-        return Err(wrong.help(format!("it is {from} now; the nearest is {to}")));
+        let wrong = bad(vm, &format!("{number} is not a valid weight"));
+        return Err(wrong.help(format!("use the nearest value: {to} (now {from})")));
     }
     Ok(Vec::from_iter((from != to).then_some(Change::Weight(setting::Weight { from, to }))))
 }
@@ -226,7 +229,7 @@ fn limit(vm: &VmConfig, pcpus: Option<f64>) -> Result<Vec<Change>, Fault> {
     let period_us = from.map_or(PERIOD_US, |q| q.period_us);
     let to = pcpus.map(|pcpus| Quota { quota_us: (pcpus * period_us as f64).round() as u64, period_us });
     if to.is_some_and(|q| q.quota_us < 1_000) {
-        return Err(bad(vm, "less than 1 ms a period cannot be held").help("give more pCPUs, such as 0.1"));
+        return Err(bad(vm, "the limit is less than 1 ms per period").help("give more pCPUs, such as 0.1"));
     }
     Ok(Vec::from_iter((from != to).then_some(Change::Quota(setting::Quota { scope, from, to }))))
 }
@@ -259,8 +262,8 @@ fn budgets(vm: &VmConfig, vcpu: Option<u32>, to: Reserved) -> Result<Vec<Change>
     let mut all = Vec::new();
     for t in vcpus(vm, vcpu)? {
         let from = t.reserved.ok_or_else(|| {
-            unsupported(vm, "its scheduler reserves nothing")
-                .help("Xen's RTDS does; here, give it weight or a limit")
+            unsupported(vm, "the VM's scheduler has no budgets; only Xen's RTDS does")
+                .help("set a weight or a limit instead")
         })?;
         let change = setting::Reservation { role: t.role, tid: t.tid, from, to };
         all.extend((from != to).then_some(Change::Reservation(change)));
@@ -268,20 +271,21 @@ fn budgets(vm: &VmConfig, vcpu: Option<u32>, to: Reserved) -> Result<Vec<Change>
     Ok(all)
 }
 
-/// The present value is unknown, so vsteer could not restore it.
+/// vsteer refuses to change a value that it does not know, because it could not restore it.
 fn untold(vm: &VmConfig, what: &str) -> Fault {
-    unsupported(vm, &format!("its {what} now is not told")).help(
-        "observe it over the API (--connect vsphere://USER@HOST), or say it in host.toml beside esxtop's file",
+    unsupported(vm, &format!("vsteer does not know the present {what}, so it could not restore it")).help(
+        "connect to the host (--connect vsphere://USER@HOST), or write the value into host.toml beside \
+            esxtop's file",
     )
 }
 
-/// The same of a VM on vSphere, where a setting is of the VM as a whole.
+/// The change of a VM on vSphere, where each setting is for the whole VM.
 fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change>, Fault> {
     let of = vm.vsphere.clone().unwrap_or_default();
     let known = |set: &Option<CpuSet>, there: &CpuSet, of: &str| match set {
         Some(set) if set.is_empty() || !set.difference(there).is_empty() => {
-            let wrong = bad(vm, &format!("{of} {set} are not all there"));
-            Err(wrong.help(format!("there are: {there}")))
+            let wrong = bad(vm, &format!("the host does not have all of the {of} {set}"));
+            Err(wrong.help(format!("use {of} from {there}")))
         }
         _ => Ok(()),
     };
@@ -296,8 +300,8 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
             to: None,
         }),
         What::Limit(Some(_)) => {
-            let wrong = unsupported(vm, "a limit of vSphere's is in MHz");
-            return Err(wrong.help("VM:limit=2000MHz, VM:limit=none"));
+            let wrong = unsupported(vm, "vSphere limits are in MHz, not in pCPUs");
+            return Err(wrong.help("write VM:limit=2000MHz or VM:limit=none"));
         }
         What::ReservationMhz(to) => Change::ReservationMhz(setting::ReservationMhz {
             from: of.reservation_mhz.ok_or_else(|| untold(vm, "reservation"))?,
@@ -308,8 +312,8 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
             Change::VmAffinity(setting::VmAffinity { from: of.cpu_affinity, to: to.clone() })
         }
         What::Pin(Some(_), _) => {
-            let wrong = unsupported(vm, "vSphere keeps all vCPUs of a VM on the same pCPUs");
-            return Err(wrong.help("VM:pin=PCPUS|any"));
+            let wrong = unsupported(vm, "vSphere can only pin all vCPUs of a VM to the same pCPUs");
+            return Err(wrong.help("write VM:pin=PCPUS or VM:pin=any"));
         }
         What::Nodes(to) => {
             let there = config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id.0);
@@ -318,7 +322,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
         }
         What::CoresPerSocket(cores) => guest_topology(vm, *cores)?,
         What::Latency(to) => latency(vm, &of, *to)?,
-        What::Prefer(..) | What::Budget(..) => return Err(unsupported(vm, "only Xen has such a setting")),
+        What::Prefer(..) | What::Budget(..) => return Err(unsupported(vm, "only Xen has this setting")),
     };
     let undone = change.undo();
     Ok(Vec::from_iter((undone.as_ref() != Some(&change)).then_some(change)))
@@ -328,8 +332,8 @@ fn shares(vm: &VmConfig, number: f64) -> Result<Change, Fault> {
     let from = vm.weight.ok_or_else(|| untold(vm, "number of shares"))?;
     let to = from.on_same_scale(number.round());
     if (to.number() as f64 - number).abs() > 1e-9 {
-        let wrong = bad(vm, &format!("{number} shares cannot be"));
-        return Err(wrong.help(format!("the nearest is {to}")));
+        let wrong = bad(vm, &format!("{number} is not a valid number of shares"));
+        return Err(wrong.help(format!("use the nearest value: {to}")));
     }
     Ok(Change::Weight(setting::Weight { from, to }))
 }
@@ -337,8 +341,8 @@ fn shares(vm: &VmConfig, number: f64) -> Result<Change, Fault> {
 fn guest_topology(vm: &VmConfig, cores: u32) -> Result<Change, Fault> {
     let vcpus = vm.vcpu_count() as u32;
     if vcpus == 0 || !vcpus.is_multiple_of(cores) {
-        let wrong = format!("{cores} cores per socket do not divide {vcpus} vCPUs");
-        return Err(bad(vm, &wrong).help("vsteer numa says which do"));
+        let wrong = format!("{vcpus} vCPUs are not a multiple of {cores} cores per socket");
+        return Err(bad(vm, &wrong).help("choose cores per socket that fit: vsteer numa lists them"));
     }
     let to = GuestTopology { sockets: vcpus / cores, cores, threads: 1 };
     Ok(Change::Topology(setting::Topology { from: vm.guest_topology, to }))
@@ -347,22 +351,22 @@ fn guest_topology(vm: &VmConfig, cores: u32) -> Result<Change, Fault> {
 fn latency(vm: &VmConfig, of: &VsphereVm, to: LatencySensitivity) -> Result<Change, Fault> {
     let from = of.latency.ok_or_else(|| untold(vm, "latency sensitivity"))?;
     if to == LatencySensitivity::High && of.memory_reserved == Some(false) {
-        let why = "a high latency sensitivity wants all its memory reserved, and it is not";
+        let why = "a high latency sensitivity needs all memory of the VM reserved";
         return Err(unsupported(vm, why).help("reserve all of the VM's memory first"));
     }
     Ok(Change::Latency(setting::Latency { from, to }))
 }
 
-/// One of its vCPUs, or all.
+/// The vCPU of this number, or all vCPUs of the VM.
 fn vcpus(vm: &VmConfig, which: Option<u32>) -> Result<Vec<&VmThread>, Fault> {
     let all: Vec<&VmThread> = vm.vcpus().filter(|t| which.is_none_or(|n| t.role.vcpu() == Some(n))).collect();
     if all.is_empty() {
         let which = which.map_or(String::new(), |n| format!(" {n}"));
         return Err(Fault::new(
             FaultKind::NothingThere,
-            format!("--set {:?}: it has no vCPU{which}", vm.name),
+            format!("--set {:?}: the VM has no vCPU{which}", vm.name),
         )
-        .help(format!("it has {}, counted from 0", vm.vcpu_count())));
+        .help(format!("the VM has {} vCPUs, counted from 0", vm.vcpu_count())));
     }
     Ok(all)
 }
@@ -451,23 +455,23 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_way_out() {
+    fn invalid_settings_are_refused_with_help() {
         let mut h = host();
         for text in ["web", "web=1", "web:=1", "web:weight", "web:colour=1", "web:weight.1=3", ":weight=1"] {
             assert!(told(&h, text).unwrap_err().contains("VM:weight=N"), "{text}");
         }
         let refused = [
-            ("my:web:weight=0", "no number above 0"),
-            ("my:web:weight=99999", "the nearest is weight 65535"),
+            ("my:web:weight=0", "not a number greater than 0"),
+            ("my:web:weight=99999", "use the nearest value: weight 65535"),
             ("my:web:limit=0.001", "1 ms"),
-            ("my:web:pin=9", "there are: 0-3"),
+            ("my:web:pin=9", "use pCPUs from 0-3"),
             ("my:web:pin=x", "pin=x"),
-            ("my:web:pin.x=1", "no vCPU's number"),
+            ("my:web:pin.x=1", "not a vCPU number"),
             ("my:web:pin.7=1", "counted from 0"),
-            ("my:web:budget=1ms/2ms", "reserves nothing"),
-            ("my:web:budget.1=3ms/2ms", "cannot be held"),
+            ("my:web:budget=1ms/2ms", "has no budgets"),
+            ("my:web:budget.1=3ms/2ms", "more than its period"),
             ("my:web:budget.1=3ms", "TIME/PERIOD"),
-            ("db:weight=1", "there are: my:web"),
+            ("db:weight=1", "use one of these VMs: my:web"),
         ];
         for (text, why) in refused {
             let got = told(&h, text).unwrap_err();
@@ -507,15 +511,15 @@ mod tests {
         let cores = "guest topology (sockets x cores x threads): default -> 1x2x1, at its next start";
         assert_eq!(of("my:web:cores-per-socket=2"), [cores]);
         for (text, why) in [
-            ("my:web:latency=high", "memory reserved"),
+            ("my:web:latency=high", "memory of the VM reserved"),
             ("my:web:latency=custom", "one of low"),
             ("my:web:limit=1.5", "in MHz"),
             ("my:web:pin.1=3", "the same pCPUs"),
-            ("my:web:pin=99", "there are: 0-7"),
-            ("my:web:nodes=2", "there are: 0-1"),
-            ("my:web:cores-per-socket=3", "do not divide"),
+            ("my:web:pin=99", "use pCPUs from 0-7"),
+            ("my:web:nodes=2", "use nodes from 0-1"),
+            ("my:web:cores-per-socket=3", "not a multiple of 3"),
             ("my:web:budget=4ms/10ms", "only Xen"),
-            ("my:web:reservation=-1", "no number of MHz"),
+            ("my:web:reservation=-1", "not a whole number of MHz"),
         ] {
             let got = told(&h, text).unwrap_err();
             assert!(got.contains(why), "{text}: {got}");
@@ -542,16 +546,16 @@ mod tests {
         is(&esxi, "my:web:cores-per-socket=1", cores);
         for (h, text, why) in [
             (&xen, "my:web:limit=0.00994", "1 ms"),
-            (&xen, "my:web:limit=0", "no number above 0"),
-            (&xen, "my:web:budget.1=999ns/10ms", "cannot be held"),
-            (&xen, "my:web:weight=511.6", "a weight of 511.6 cannot be"),
-            (&xen, "my:web:weight=inf", "no number above 0"),
-            (&xen, "my:web:weight=-1", "no number above 0"),
-            (&xen, "my:web:pin=3-4", "there are: 0-3"),
-            (&esxi, "my:web:weight=2000.5", "2000.5 shares cannot be"),
-            (&esxi, "my:web:limit=100000001MHz", "no number of MHz"),
-            (&esxi, "my:web:cores-per-socket=0", "no number above 0"),
-            (&esxi, "my:web:pin=7-8", "there are: 0-7"),
+            (&xen, "my:web:limit=0", "not a number greater than 0"),
+            (&xen, "my:web:budget.1=999ns/10ms", "less than 1 µs"),
+            (&xen, "my:web:weight=511.6", "511.6 is not a valid weight"),
+            (&xen, "my:web:weight=inf", "not a number greater than 0"),
+            (&xen, "my:web:weight=-1", "not a number greater than 0"),
+            (&xen, "my:web:pin=3-4", "use pCPUs from 0-3"),
+            (&esxi, "my:web:weight=2000.5", "2000.5 is not a valid number of shares"),
+            (&esxi, "my:web:limit=100000001MHz", "not a whole number of MHz"),
+            (&esxi, "my:web:cores-per-socket=0", "not a number greater than 0"),
+            (&esxi, "my:web:pin=7-8", "use pCPUs from 0-7"),
         ] {
             let got = told(h, text).unwrap_err();
             assert!(got.contains(why), "{text}: {got}");
@@ -565,7 +569,7 @@ mod tests {
         h.vms[0].pool.as_mut().unwrap().cpus = "1-2".parse().unwrap();
         let pins = |h: &HostConfig| told(h, "my:web:pin=any").unwrap();
         assert_eq!(pins(&h), ["vcpu0: pCPUs 1 -> 1-2", "vcpu1: pCPUs 1 -> 1-2"], "its pool");
-        assert!(told(&h, "my:web:pin=3").unwrap_err().contains("there are: 1-2"));
+        assert!(told(&h, "my:web:pin=3").unwrap_err().contains("use pCPUs from 1-2"));
         h.vms[0].pool = None;
         h.scheduler = Some(crate::nouns::FairTuning { isolated: CpuSet::single(3), ..Default::default() });
         assert_eq!(pins(&h), ["vcpu0: pCPUs 1 -> 0-2", "vcpu1: pCPUs 1 -> 0-2"], "no isolated pCPU");
@@ -591,11 +595,11 @@ mod tests {
         let whose: Vec<&str> = all.iter().map(|s| s.vm_name.as_str()).collect();
         assert_eq!(whose, ["my:web", "db"]);
         assert!(told(&h, "db:weight=512").unwrap_err().contains("no weight of its own"));
-        assert!(told(&h, "my:db:weight=512").unwrap_err().contains("there are: my:web, db"));
+        assert!(told(&h, "my:db:weight=512").unwrap_err().contains("use one of these VMs: my:web, db"));
     }
 
     #[test]
-    fn what_vsphere_does_not_tell_is_not_set_for_it_could_not_be_taken_back() {
+    fn a_vsphere_value_that_is_unknown_is_not_changed() {
         let mut h = on_esxi();
         h.vms[0].vsphere.as_mut().unwrap().memory_reserved = Some(true);
         assert_eq!(
@@ -606,12 +610,12 @@ mod tests {
         (h.vms[0].vsphere, h.vms[0].weight) = (None, None);
         h.vms[0].threads.clear();
         for (text, why) in [
-            ("my:web:limit=5MHz", "its limit now is not told"),
-            ("my:web:limit=none", "its limit now is not told"),
-            ("my:web:reservation=5MHz", "its reservation now is not told"),
-            ("my:web:latency=low", "its latency sensitivity now is not told"),
-            ("my:web:weight=1", "its number of shares now is not told"),
-            ("my:web:cores-per-socket=1", "do not divide 0 vCPUs"),
+            ("my:web:limit=5MHz", "does not know the present limit"),
+            ("my:web:limit=none", "does not know the present limit"),
+            ("my:web:reservation=5MHz", "does not know the present reservation"),
+            ("my:web:latency=low", "does not know the present latency sensitivity"),
+            ("my:web:weight=1", "does not know the present number of shares"),
+            ("my:web:cores-per-socket=1", "0 vCPUs are not a multiple"),
         ] {
             let got = told(&h, text).unwrap_err();
             assert!(got.contains(why), "{text}: {got}");

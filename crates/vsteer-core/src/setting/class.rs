@@ -8,7 +8,7 @@ use std::fmt;
 /// A thread's scheduling class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
-    /// Which thread.
+    /// Role of the thread.
     pub role: Role,
     /// Its host thread id.
     pub tid: Tid,

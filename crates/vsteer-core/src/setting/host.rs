@@ -1,4 +1,4 @@
-//! Which host runs the VM: it is moved while it runs. Its definition goes with it.
+//! The host that runs the VM.
 
 use super::Setting;
 use crate::CpuSet;
@@ -6,14 +6,14 @@ use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which host runs the VM: it is moved while it runs. Its definition goes with it.
+/// The host that runs the VM. The VM moves while it runs, together with its definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// The connection URI of the former host's manager.
     pub from: String,
-    /// That of the new one's, as seen from here.
+    /// The connection URI of the new host's manager, as seen from this host.
     pub to: String,
-    /// Where its threads may run there; `None`: wherever they may here.
+    /// pCPUs for its threads on the new host; `None`: the same as on this host.
     pub cpus: Option<CpuSet>,
 }
 
@@ -45,7 +45,7 @@ impl Setting for Host {
 
 impl super::Apply for Host {
     fn apply_to(&self, _vm: &mut VmConfig, _anywhere: &CpuSet) {
-        // The VM is gone from this host: whoever plans the move forecasts what that does.
+        // The VM leaves this host. The code that plans the move makes the forecast.
     }
 }
 

@@ -1,4 +1,4 @@
-//! A setting of the host itself that is text: a file of the kernel's, tuned's profile, whatever commands set and read.
+//! A setting of the host as text: a kernel file, tuned's profile, or a value that commands set and read.
 
 use crate::CpuSet;
 use super::Setting;
@@ -7,14 +7,14 @@ use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A setting of the host itself that is text: a file of the kernel's, tuned's profile, whatever commands set and read.
+/// A setting of the host as text: a kernel file, tuned's profile, or a value that commands set and read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostKnob {
-    /// Which, and how it is set and read.
+    /// The setting, with how to set and read it.
     pub knob: Box<Knob>,
     /// The former value.
     pub from: String,
-    /// The new one.
+    /// New value.
     pub to: String,
 }
 
@@ -31,7 +31,7 @@ impl Setting for HostKnob {
         format!("{:?}", self.to)
     }
 
-    // The VM's id stands for the knob: plans give each knob one of its own.
+    // Plans give each setting of the host its own VM id, so this is the same setting.
     fn same_target(&self, _other: &HostKnob) -> bool {
         true
     }
@@ -47,7 +47,7 @@ impl Setting for HostKnob {
 
 impl super::Apply for HostKnob {
     fn apply_to(&self, _vm: &mut VmConfig, _anywhere: &CpuSet) {
-        // A setting of the host as a whole is no VM's.
+        // A setting of the host does not change the configuration of a VM.
     }
 }
 

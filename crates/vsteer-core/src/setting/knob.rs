@@ -1,7 +1,7 @@
-//! What is a setting of the host that is text, and how is it set and read?
+//! How is a text setting of the host set and read?
 //!
-//! A file of the kernel's, commands that set and print it, words of the kernel's command line, a profile of tuned's, an element of a
-//! VM's definition. Here are the value and the pure reading of what files and tools answer; `vsteer-host` reads and sets it.
+//! A setting is a kernel file, a pair of commands, words of the kernel's command line, a tuned profile, or an
+//! element of a VM's definition. This file has the values; `vsteer-host` reads and sets them.
 
 use super::lasting::{Element, Loader, Profile};
 use serde::{Deserialize, Serialize};
@@ -10,38 +10,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// A file.
+    /// A file to write and read.
     File {
-        /// Its path.
+        /// Path of the file.
         path: String,
     },
-    /// Commands.
+    /// Commands that set and print the value.
     Commands {
-        /// Sets `{level}`.
+        /// Command that sets `{level}`.
         set: String,
-        /// Prints what is in force.
+        /// Command that prints the value in force.
         read: String,
     },
-    /// Words of the kernel's command line, for the next boot; what is in force is what the running kernel was given.
+    /// Words of the next boot's kernel command line. The value in force is that of the running kernel.
     KernelWords {
-        /// The names of the words that levels speak of.
+        /// Names of the words that the levels contain.
         names: Vec<String>,
         /// Changes the next boot's.
         set: String,
     },
-    /// For good, by a profile of tuned's: text is a profile's name, and the one of this name is made before it is set, removed when another is.
+    /// Permanently, by a tuned profile. The value is a profile name. vsteer makes this profile before setting it
+    /// and removes it when another profile is set.
     TunedProfile {
         /// The profile.
         profile: Box<Profile>,
     },
-    /// For good, words of the kernel's command line, by the boot loader's tool; what is read is what the next boot will be given.
+    /// Permanently, words of the kernel's command line, by the boot loader's tool. The value read is that of the
+    /// next boot.
     BootLoader {
-        /// The names of the words that are spoken of.
+        /// Names of the words.
         names: Vec<String>,
         /// Which tool.
         loader: Loader,
     },
-    /// For good, in a VM's definition.
+    /// Permanently, in a VM's definition.
     Definition {
         /// Whose libvirt.
         connect: String,
@@ -50,19 +52,19 @@ pub enum How {
     },
 }
 
-/// A setting of a machine that is text.
+/// A text setting of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Knob {
-    /// Its name.
+    /// Name of the setting.
     pub name: String,
     /// How.
     pub how: How,
-    /// Where: `user@host` for ssh; `None`: here.
+    /// Machine: `user@host` for ssh; `None`: this machine.
     pub on: Option<String>,
 }
 
-/// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for. No profile is what
-/// [`TUNED_READ`] tells by nothing, and there is none of that name.
+/// Command that sets tuned's profile; an empty level means no profile. Without its daemon `tuned-adm profile` exits
+/// with 0 but does nothing, so vsteer reads the value back with [`TUNED_READ`].
 pub const TUNED_SET: &str = "if [ -n '{level}' ]; then tuned-adm profile '{level}'; else tuned-adm off; fi";
-/// Prints the active profile; nothing where there is none, or no daemon runs.
+/// Command that prints the active profile; prints nothing without a profile or daemon.
 pub const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";

@@ -1,48 +1,50 @@
-//! How is a setting of the host kept beyond its next boot, and what do the files say that keep it?
+//! How does a setting of the host survive a reboot? The values and text edits for the tools that keep settings.
 //!
-//! Three keepers, each by the tool that owns it, so that nobody fights with it: where tuned is in force a generated profile that includes the active one (a file
-//! that is written beside tuned's back is set back at its next start); the kernel's command line by the distribution's boot loader tool; a VM's pins and network
-//! queues by libvirt's definition of it. What none of them keeps commands of the experiment's do, where its file names them. Here are the values and the pure
-//! edits of their texts; reading, writing and calling is `vsteer-host`'s.
+//! Each tool keeps the settings that it owns, so that vsteer does not conflict with it. If tuned is active, vsteer
+//! generates a tuned profile that includes the active one, because tuned overwrites files changed without it. The
+//! distribution's boot loader tool keeps the kernel's command line. libvirt's definition keeps a VM's pins and
+//! network queues. For other settings the experiment's file can have commands. `vsteer-host` reads, writes and
+//! calls the tools.
 //!
-//! Sources: tuned.conf(5) and tuned 2.20's plugins sysctl and sysfs; grub-mkconfig's `/etc/default/grub` and Debian's `/etc/default/grub.d/*.cfg`; grubby(8);
-//! kernelstub 3 (`/etc/kernelstub/configuration`). Left out: GRUB_CMDLINE_XEN, systemd-boot and U-Boot by their own files.
+//! Sources: tuned.conf(5) and tuned 2.20's plugins sysctl and sysfs; grub-mkconfig's `/etc/default/grub` and
+//! Debian's `/etc/default/grub.d/*.cfg`; grubby(8); kernelstub 3 (`/etc/kernelstub/configuration`). Left out:
+//! GRUB_CMDLINE_XEN, systemd-boot and U-Boot by their own files.
 
 use super::words::{word_name, words_of};
 use serde::{Deserialize, Serialize};
 
-/// A file of the kernel's and what it shall hold.
+/// A kernel file with its former and new value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its path.
+    /// Path of the file.
     pub path: String,
-    /// What it holds.
+    /// Former value.
     pub from: String,
-    /// What it shall hold.
+    /// New value.
     pub to: String,
 }
 
-/// A profile of tuned's that is generated.
+/// A generated tuned profile.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Profile {
-    /// Its name.
+    /// Name of the profile.
     pub name: String,
-    /// Its folder, which holds `tuned.conf`.
+    /// Folder of its `tuned.conf`.
     pub folder: String,
     /// Profiles that it includes.
     pub includes: String,
-    /// What it sets besides.
+    /// Settings that the profile adds.
     pub settings: Vec<Setting>,
-    /// Sets profile `{level}`.
+    /// Command that sets profile `{level}`.
     pub set: String,
-    /// Prints the active one.
+    /// Command that prints the active profile.
     pub read: String,
 }
 
-/// Its first line: a folder whose file begins so is ours to remove.
+/// First line of a generated `tuned.conf`. vsteer removes only folders whose file begins with it.
 pub const MADE: &str = "# Made by vsteer; removed by vsteer rollback.";
 
-/// Where tuned would keep this file of the kernel's: its section and key. `None`: it keeps no such file.
+/// Section and key with which tuned keeps this kernel file; `None`: tuned cannot keep it.
 fn in_tuned(path: &str) -> Option<(&'static str, String)> {
     let plain =
         |p: &str| p.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:".contains(c)) && !p.contains("..");
@@ -74,7 +76,7 @@ impl Profile {
     pub fn text(&self) -> String {
         let includes: Vec<&str> = self.includes.split_whitespace().collect();
         let mut text = format!(
-            "{MADE}\n[main]\nsummary=What was better in an experiment of vsteer's, over {}\ninclude={}\n",
+            "{MADE}\n[main]\nsummary=Best settings of a vsteer experiment, based on {}\ninclude={}\n",
             self.includes,
             includes.join(",")
         );
@@ -93,27 +95,27 @@ impl Profile {
     }
 }
 
-/// Who keeps the words of the kernel's command line.
+/// Tool that keeps the words of the kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "tool")]
 pub enum Loader {
-    /// `grubby` (Fedora, RHEL, SUSE's newer ones).
+    /// `grubby` (Fedora, RHEL, newer SUSE).
     Grubby {
-        /// The program.
+        /// Path of the program.
         program: String,
     },
-    /// `/etc/default/grub`, and what makes the menu of it (Debian, Ubuntu).
+    /// `/etc/default/grub`, and the command that generates the menu (Debian, Ubuntu).
     Grub {
-        /// The files that are read for it, in their order.
+        /// Files that GRUB reads, in order.
         files: Vec<String>,
-        /// Makes the menu.
+        /// Command that generates the menu.
         update: String,
-        /// The menu.
+        /// Path of the menu file.
         menu: String,
     },
     /// `kernelstub` (Pop!_OS).
     Kernelstub {
-        /// The program.
+        /// Path of the program.
         program: String,
         /// Its file.
         configuration: String,
@@ -130,14 +132,14 @@ impl std::fmt::Display for Loader {
     }
 }
 
-/// May these words stand in a boot loader's file and in a command without any quoting?
+/// Can these words be in a boot loader's file and in a command without quoting?
 pub fn words_are_plain(words: &str) -> bool {
     words.chars().all(|c| c.is_ascii_alphanumeric() || " _.=,:@+/-".contains(c))
 }
 
 const DEFAULT: &str = "GRUB_CMDLINE_LINUX_DEFAULT";
 
-/// A line that sets one of GRUB's command lines: the variable, and where its words stand in the line.
+/// A line that sets one of GRUB's command lines: the variable, and the range of its words in the line.
 fn assignment(line: &str) -> Option<(&str, std::ops::Range<usize>)> {
     let (name, value) = line.split_once('=')?;
     let name = name.trim_start().strip_prefix("export ").unwrap_or(name.trim_start());
@@ -153,8 +155,8 @@ fn assignment(line: &str) -> Option<(&str, std::ops::Range<usize>)> {
     Some((name, words))
 }
 
-/// GRUB's files with words of these names taken out wherever they stand, and `add` put in where the words of ordinary entries are set last. A file that
-/// needs no change is as it was, to the byte.
+/// GRUB's files without the words of these names, and with `add` in the last assignment for ordinary entries. A
+/// file that needs no change stays identical.
 pub fn grub_with(files: &[(String, String)], names: &[String], add: &str) -> Vec<(String, String)> {
     let is_default = |line: &str| assignment(line).is_some_and(|(name, _)| name == DEFAULT);
     let last = files.iter().rposition(|(_, text)| text.lines().any(is_default)).unwrap_or(0);
@@ -187,33 +189,33 @@ pub fn grub_with(files: &[(String, String)], names: &[String], add: &str) -> Vec
     files.iter().enumerate().map(edit).collect()
 }
 
-/// The same words of all lines, or why there are none.
+/// The words that all lines agree on, or why there are none.
 fn agreed(lines: impl Iterator<Item = String>, of: &str) -> Result<String, String> {
     let mut all: Vec<String> = lines.collect();
     all.dedup();
     match all.as_slice() {
-        [] => Err(format!("{of} names no kernel")),
+        [] => Err(format!("{of} has no kernel entry")),
         [one] => Ok(one.clone()),
-        [a, b, ..] => Err(format!("{of} gives its kernels different words: {a:?} and {b:?}")),
+        [a, b, ..] => Err(format!("{of} has different words for its kernels: {a:?} and {b:?}")),
     }
 }
 
-/// Words of these names that GRUB's menu gives its ordinary entries.
+/// Words of these names in the ordinary entries of GRUB's menu.
 ///
 /// # Errors
-/// Why it gives none: no entry, or entries that differ.
+/// If the menu has no ordinary entry, or if entries differ.
 pub fn of_menu(menu: &str, names: &[String]) -> Result<String, String> {
     let entry = |line: &str| {
         let mut words = line.split_whitespace();
         let is_one = words.next().is_some_and(|w| ["linux", "linux16", "linuxefi"].contains(&w));
-        // Entries for repair are given GRUB_CMDLINE_LINUX alone.
+        // Recovery entries get only GRUB_CMDLINE_LINUX.
         let repair = line.split_whitespace().any(|w| ["single", "recovery"].contains(&w));
         (is_one && !repair).then(|| words_of(line, names))
     };
     agreed(menu.lines().filter_map(entry), "the menu")
 }
 
-/// The same of what `grubby --info=ALL` prints.
+/// Like [`of_menu`], for the output of `grubby --info=ALL`.
 ///
 /// # Errors
 /// As [`of_menu`].
@@ -222,48 +224,51 @@ pub fn of_grubby(told: &str, names: &[String]) -> Result<String, String> {
     agreed(told.lines().filter_map(of), "grubby")
 }
 
-/// The same of kernelstub's file, which is JSON with the person's words in `user.kernel_options`; its strings are read without the rest.
+/// Like [`of_menu`], for kernelstub's JSON file, which has the words in `user.kernel_options`.
 ///
 /// # Errors
 /// As [`of_menu`].
 pub fn of_kernelstub(text: &str, names: &[String]) -> Result<String, String> {
     let user = text.split_once("\"user\"").map(|(_, rest)| rest);
     let list = user.and_then(|rest| rest.split_once("\"kernel_options\"")?.1.split_once('['));
-    let (_, rest) = list.ok_or("kernelstub's file names no kernel_options of the user's")?;
-    let (list, _) = rest.split_once(']').ok_or("kernelstub's list of words has no end")?;
+    let (_, rest) = list.ok_or("the kernelstub file has no user.kernel_options")?;
+    let (list, _) = rest.split_once(']').ok_or(
+        "the kernel_options in the kernelstub file have no closing \
+        bracket",
+    )?;
     let words: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
     Ok(words_of(&words.join(" "), names))
 }
 
-/// What of a VM's definition a factor's level is.
+/// Element of a VM's definition that a factor sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Element {
-    /// The queues of a network interface, which counts from 0; a level is their number, or nothing for libvirt's own choice. In force when
-    /// the VM is started anew.
+    /// Number of queues of a network interface; an empty level means libvirt's default. In force from the VM's next
+    /// start.
     Queues {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
         /// Which of its interfaces.
         #[serde(default)]
         interface: usize,
     },
-    /// Where a vCPU may run; a level is a CPU list, or nothing for anywhere.
+    /// pCPUs where a vCPU may run; an empty level means all.
     Pin {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// Which vCPU.
+        /// Number of the vCPU.
         vcpu: u32,
     },
 }
 
-/// How a factor's level is kept for good, as an experiment's file says it.
+/// How to keep a factor's level permanently, from an experiment's file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Lasting {
     /// [`Element::Queues`].
     Queues {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
         /// Which of its interfaces, from 0.
         #[serde(default)]
@@ -271,22 +276,22 @@ pub enum Lasting {
     },
     /// [`Element::Pin`].
     Pin {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// Which vCPU.
+        /// Number of the vCPU.
         vcpu: u32,
     },
-    /// By commands, run where the factor is set.
+    /// By commands on the machine where the factor is set.
     Commands {
-        /// Keeps `{level}`: at the next boot, or start of a VM, it is in force.
+        /// Command that keeps `{level}` for the next boot or VM start.
         set: String,
-        /// Prints the level that is kept; nothing where none is. What it prints is what `set` is given to take it back.
+        /// Command that prints the kept level, or nothing. Rollback passes this output to `set`.
         read: String,
     },
 }
 
 impl Element {
-    /// Whose.
+    /// Name of the VM.
     pub fn vm(&self) -> &str {
         match self {
             Element::Queues { vm, .. } | Element::Pin { vm, .. } => vm,

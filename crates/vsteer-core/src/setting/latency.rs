@@ -8,9 +8,9 @@ use std::fmt;
 /// A VM's latency sensitivity (ESXi).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// The former one.
+    /// Former level.
     pub from: LatencySensitivity,
-    /// The new one.
+    /// New level.
     pub to: LatencySensitivity,
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 pub struct LimitMhz {
     /// The former limit; `None`: none.
     pub from: Option<u64>,
-    /// The new one.
+    /// New limit, MHz; `None`: none.
     pub to: Option<u64>,
 }
 

@@ -1,10 +1,10 @@
-//! What can a plan change, in words and in values, and how is it undone?
+//! What can a plan change, and how is it undone?
 //!
-//! A [`Change`] is one setting with its former and its new value; a [`Step`] is a change of one VM with the reason for it. The former
-//! value is the precondition that `apply` checks, and the undo. [`knob`] is a setting of the host that is text; [`lasting`] says how such
-//! a setting is kept for good.
+//! A [`Change`] is one setting with its former and new value. A [`Step`] is a change of one VM with its reason.
+//! `apply` checks the former value as precondition, and rollback restores it. [`knob`] is a text setting of the
+//! host, and [`lasting`] keeps such a setting permanently.
 //!
-//! Left out: who can set what, which the backends say (`vsteer-host`).
+//! Left out: which backend can set what (`vsteer-host`).
 
 pub mod knob;
 pub mod lasting;
@@ -16,31 +16,31 @@ pub use quota::QuotaScope;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What every setting says of a change of its own.
+/// Operations of every setting on a change of it.
 pub trait Setting: Sized {
-    /// The change that takes this one back; `None` where there is none.
+    /// The change that undoes this one; `None` if it cannot be undone.
     fn undo(&self) -> Option<Self>;
-    /// The former value, for people.
+    /// Text of the former value.
     fn before(&self) -> String;
-    /// The new value, for people.
+    /// Text of the new value.
     fn after(&self) -> String;
     /// Do both change the same thing of one VM?
     fn same_target(&self, other: &Self) -> bool;
     /// Do both have the same former value? Values are compared, not their texts.
     fn same_before(&self, other: &Self) -> bool;
-    /// Is the new value in force, where `current` has what is in force as its former value?
+    /// Is the new value in force? `current` has the value in force as its former value.
     fn is_reached(&self, current: &Self) -> bool;
-    /// What no undo brings back; `None`: all of it can be taken back.
+    /// Effect that no undo removes; `None` if the change can be undone completely.
     fn irreversible(&self) -> Option<&'static str> {
         None
     }
-    /// Do VMs share the thing that is changed? Then two VMs' changes can be of one thing.
+    /// Do VMs share the changed thing, so that changes of two VMs can conflict?
     fn is_shared(&self) -> bool {
         false
     }
 }
 
-/// What a setting makes of the configuration.
+/// Applies a setting to a configuration.
 pub trait Apply {
     /// Puts the new value into the configuration of the running VM. `anywhere` has the host's pCPUs.
     fn apply_to(&self, vm: &mut VmConfig, anywhere: &CpuSet);
@@ -95,7 +95,7 @@ fn or_any(set: &Option<CpuSet>) -> String {
     set.as_ref().map_or("any".to_owned(), CpuSet::to_string)
 }
 
-/// [`Change`] over all settings; a file of this folder and a line of the table are all that a new one needs here.
+/// Defines [`Change`] over all settings. A new setting needs a file in this folder and a line in the table.
 macro_rules! settings {
     ($($variant:ident($file:ident::$setting:ident),)*) => {
         $(mod $file;)*
@@ -112,7 +112,7 @@ macro_rules! settings {
         }
 
         impl Change {
-            /// The change that takes this one back.
+            /// The change that undoes this one; `None` if it cannot be undone.
             #[must_use]
             pub fn undo(&self) -> Option<Change> {
                 Some(match self {
@@ -120,14 +120,14 @@ macro_rules! settings {
                 })
             }
 
-            /// The former value, for people.
+            /// Text of the former value.
             pub fn before(&self) -> String {
                 match self {
                     $(Change::$variant(c) => c.before(),)*
                 }
             }
 
-            /// The new value, for people.
+            /// Text of the new value.
             pub fn after(&self) -> String {
                 match self {
                     $(Change::$variant(c) => c.after(),)*
@@ -150,7 +150,7 @@ macro_rules! settings {
                 }
             }
 
-            /// Is the new value in force, where `current` has what is in force as its former value?
+            /// Is the new value in force? `current` has the value in force as its former value.
             pub fn is_reached(&self, current: &Change) -> bool {
                 match (self, current) {
                     $((Change::$variant(a), Change::$variant(b)) => a.is_reached(b),)*
@@ -165,14 +165,14 @@ macro_rules! settings {
                 }
             }
 
-            /// What of it no undo brings back; `None` when all of it can be taken back.
+            /// Effect that no undo removes; `None` if the change can be undone completely.
             pub fn irreversible(&self) -> Option<&'static str> {
                 match self {
                     $(Change::$variant(c) => c.irreversible(),)*
                 }
             }
 
-            /// Do VMs share the thing that is changed?
+            /// Do VMs share the changed thing?
             pub fn is_shared(&self) -> bool {
                 match self {
                     $(Change::$variant(c) => c.is_shared(),)*
@@ -211,11 +211,11 @@ settings! {
 }
 
 impl Change {
-    /// Can it be made only while the VM is off? Of vSphere's VMs alone: elsewhere such a change goes into the definition.
+    /// Does the change need the VM to be off? Only on vSphere; elsewhere such a change goes into the definition.
     ///
-    /// Sources: VMware, vSphere Virtual Machine Administration (7.0), "Virtual CPU Configuration" for cores per socket. That of a
-    /// latency sensitivity takes effect at the next start and, set to high on a VM that could not then start, would be found too
-    /// late: it is held to the same.
+    /// Sources: VMware, vSphere Virtual Machine Administration (7.0), "Virtual CPU Configuration" for cores per
+    /// socket. A latency sensitivity takes effect at the next start. If a VM cannot start with it, the error would
+    /// come too late, so it also needs the VM to be off.
     pub fn needs_vm_off(&self, vm: &VmConfig) -> bool {
         vm.manager.keeps_settings() && matches!(self, Change::Topology { .. } | Change::Latency { .. })
     }
@@ -230,7 +230,7 @@ pub struct Step {
     pub vm_name: String,
     /// The change.
     pub change: Change,
-    /// Why.
+    /// Reason for the change, as text.
     pub reason: String,
 }
 
@@ -249,25 +249,25 @@ impl Step {
     }
 }
 
-/// Where changes are to take effect.
+/// Where changes take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// In the running VM only: gone when it stops.
+    /// Only in the running VM, until it stops.
     Live,
-    /// In the definition only: from its next start on.
+    /// Only in the definition, from the VM's next start.
     Persistent,
     /// In both.
     Both,
 }
 
 impl Scope {
-    /// Does it touch the running VM?
+    /// Does the scope include the running VM?
     pub fn live(self) -> bool {
         matches!(self, Scope::Live | Scope::Both)
     }
 
-    /// Does it touch the definition?
+    /// Does the scope include the definition?
     pub fn persistent(self) -> bool {
         matches!(self, Scope::Persistent | Scope::Both)
     }

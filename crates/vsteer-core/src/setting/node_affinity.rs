@@ -11,7 +11,7 @@ use std::fmt;
 pub struct NodeAffinity {
     /// The former nodes; `None`: the hypervisor's own choice.
     pub from: Option<CpuSet>,
-    /// The new ones.
+    /// New nodes; `None`: the hypervisor chooses.
     pub to: Option<CpuSet>,
 }
 

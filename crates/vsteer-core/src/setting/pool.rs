@@ -1,4 +1,4 @@
-//! Which pool of pCPUs it is in (Xen). One that does not exist is made of pCPUs of the former one; one that was so made is taken apart
+//! The Xen pool of pCPUs that a VM is in.
 
 use crate::CpuSet;
 use super::Setting;
@@ -6,17 +6,18 @@ use crate::nouns::{CpuPool, CpuWeight, Quota, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which pool of pCPUs it is in (Xen). One that does not exist is made of pCPUs of the former one; one that was so made is taken apart
-/// when the last VM has left it. A scheduler gives whoever comes its defaults, so weight and limit are set again.
+/// The Xen pool of pCPUs that a VM is in. If the new pool does not exist, vsteer makes it from pCPUs of the former
+/// one. vsteer removes such a pool after the last VM has left it. A scheduler gives a new VM its defaults, so
+/// weight and limit are set again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// The former pool.
     pub from: Box<CpuPool>,
-    /// The new one.
+    /// New pool.
     pub to: Box<CpuPool>,
-    /// Its weight, before and after.
+    /// Weight of the VM, which stays the same.
     pub weight: CpuWeight,
-    /// Its limit, before and after.
+    /// Limit of the VM, which stays the same.
     pub limit: Option<Quota>,
 }
 
@@ -37,7 +38,7 @@ impl Setting for Pool {
         true
     }
 
-    // By name: a pool's pCPUs become fewer with every pool that is made of them.
+    // Compared by name, because a pool loses pCPUs with every pool that is made from it.
     fn same_before(&self, other: &Pool) -> bool {
         self.from.name == other.from.name
     }

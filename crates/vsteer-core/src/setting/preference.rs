@@ -9,9 +9,9 @@ use std::fmt;
 /// Where a vCPU would rather run (Xen's soft affinity).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preference {
-    /// Which vCPU.
+    /// Role of the vCPU.
     pub role: Role,
-    /// Its id.
+    /// Host thread id.
     pub tid: Tid,
     /// The pCPUs that it preferred; `None`: none of them more than others.
     pub from: Option<CpuSet>,

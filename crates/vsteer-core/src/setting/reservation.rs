@@ -8,13 +8,13 @@ use std::fmt;
 /// What a scheduler of reservations gives a vCPU (Xen's RTDS).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// Which vCPU.
+    /// Role of the vCPU.
     pub role: Role,
-    /// Its id.
+    /// Host thread id.
     pub tid: Tid,
     /// The former reservation.
     pub from: Reserved,
-    /// The new one.
+    /// New reservation.
     pub to: Reserved,
 }
 

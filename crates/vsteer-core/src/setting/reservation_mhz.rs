@@ -10,7 +10,7 @@ use std::fmt;
 pub struct ReservationMhz {
     /// The former reservation.
     pub from: u64,
-    /// The new one.
+    /// New reservation, MHz.
     pub to: u64,
 }
 

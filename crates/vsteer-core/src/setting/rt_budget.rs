@@ -12,7 +12,7 @@ pub struct RtBudget {
     pub cgroup: String,
     /// The former `cpu.rt_runtime_us`.
     pub from_us: i64,
-    /// The new one.
+    /// New `cpu.rt_runtime_us`.
     pub to_us: i64,
 }
 

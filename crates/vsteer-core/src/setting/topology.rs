@@ -1,4 +1,4 @@
-//! The vCPU topology shown to the guest; takes effect when the VM is started anew.
+//! The vCPU topology that the guest sees.
 
 use crate::CpuSet;
 use super::Setting;
@@ -6,12 +6,12 @@ use crate::nouns::{GuestTopology, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The vCPU topology shown to the guest; takes effect when the VM is started anew.
+/// The vCPU topology that the guest sees; takes effect at the VM's next start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// The former one.
+    /// Former topology; `None`: the default.
     pub from: Option<GuestTopology>,
-    /// The new one.
+    /// New topology.
     pub to: GuestTopology,
 }
 
@@ -51,6 +51,7 @@ impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |t: &GuestTopology| format!("{}x{}x{}", t.sockets, t.cores, t.threads);
         let from = self.from.as_ref().map_or("default".to_owned(), text);
-        write!(f, "guest topology (sockets x cores x threads): {from} -> {}, at its next start", text(&self.to))
+        write!(f, "guest topology (sockets x cores x threads): {from} -> {}, at its next \
+            start", text(&self.to))
     }
 }

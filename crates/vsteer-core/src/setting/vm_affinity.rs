@@ -11,7 +11,7 @@ use std::fmt;
 pub struct VmAffinity {
     /// The former pCPUs; `None`: any.
     pub from: Option<CpuSet>,
-    /// The new ones.
+    /// New pCPUs; `None`: any.
     pub to: Option<CpuSet>,
 }
 

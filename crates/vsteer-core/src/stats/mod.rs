@@ -1,11 +1,12 @@
-//! How sure can one be of a difference between two stretches of autocorrelated samples?
+//! How certain is a difference between two stretches of autocorrelated samples?
 //!
 //! Method of batch means: consecutive samples are averaged in blocks long enough that block means are nearly
-//! independent, and the blocks of the two stretches are compared by a t test for unequal variances. Its degrees of freedom
-//! are the fewest that Welch's can be, those of the stretch with fewer blocks: Welch's own are estimated from variances
-//! that a handful of blocks do not tell. Sources: Law, "Simulation Modeling and Analysis", ch. 9 (batch means); Welch,
-//! Biometrika 34 (1947). Intervals of a part and of a deviation are here, too ([`wilson`], [`deviation_factors`]). Quantiles
-//! are in [`distribution`]. Left out: non-stationary series, which no block length mends.
+//! independent, and the blocks of the two stretches are compared by a t test for unequal variances. Its degrees of
+//! freedom are the fewest that Welch's can be, those of the stretch with fewer blocks: Welch's own are estimated
+//! from variances that a handful of blocks do not tell. Sources: Law, "Simulation Modeling and Analysis", ch. 9
+//! (batch means); Welch, Biometrika 34 (1947). Intervals of a part and of a deviation are here, too ([`wilson`],
+//! [`deviation_factors`]). Quantiles are in [`distribution`]. Left out: non-stationary series, for which no block
+//! length is right.
 
 pub mod distribution;
 
@@ -57,14 +58,15 @@ pub const BLOCKS_MIN: usize = 5;
 
 /// A comparison's blocks are at least this part of the shorter stretch…
 const BLOCKS_LIKELY: usize = 6;
-/// … or this many samples. The correlation of a host's load has a tail that the lags of a short window do not show: on
-/// 14 minutes of unchanged VMs (8 busy vCPUs on 2 pCPUs, 5 samples a second) neighbouring windows of 20 s, compared by
-/// blocks as long as their own autocorrelation asks for (0.8 s mostly), differed in 16 % of the cases where 5 % were
-/// claimed. With blocks of a sixth and the fewest degrees of freedom it is 2 to 3 % (two such recordings, every offset).
+/// … or this many samples. The correlation of a host's load has a tail that the lags of a short window do not show:
+/// on 14 minutes of unchanged VMs (8 busy vCPUs on 2 pCPUs, 5 samples a second) neighbouring windows of 20 s,
+/// compared by blocks as long as their own autocorrelation asks for (0.8 s mostly), differed in 16 % of the cases
+/// where 5 % were claimed. With blocks of a sixth and the fewest degrees of freedom it is 2 to 3 % (two such
+/// recordings, every offset).
 const BLOCK_FLOOR_MAX: usize = 100;
 
 /// Block length for batch means: twice the integrated autocorrelation time (summed up to the first lag whose
-/// correlation is below its own noise), but never so long that fewer than [`BLOCKS_MIN`] blocks remain.
+/// correlation is below its own noise), but at least [`BLOCKS_MIN`] blocks remain.
 pub fn block_length(x: &[f64]) -> usize {
     let noise = 2.0 / libm::sqrt(x.len().max(1) as f64);
     let sum: f64 = (1..x.len() / 2).map(|lag| autocorrelation(x, lag)).take_while(|r| *r > noise).sum();
@@ -77,8 +79,8 @@ pub fn block_means(x: &[f64], length: usize) -> Vec<f64> {
     x.chunks_exact(length.max(1)).filter_map(mean).collect()
 }
 
-/// The 95 % interval of a part that was seen in `of` of `n` trials: Wilson's, which keeps its promise where few were tried and where all or none was seen (Brown, Cai, DasGupta,
-/// Statistical Science 16(2), 2001).
+/// The 95 % interval of a part that was seen in `of` of `n` trials: Wilson's, which keeps its promise where few
+/// were tried and where all or none was seen (Brown, Cai, DasGupta, Statistical Science 16(2), 2001).
 ///
 /// # Panics
 /// Nothing was tried, or more seen than tried.
@@ -91,8 +93,8 @@ pub fn wilson(of: usize, n: usize) -> [f64; 2] {
     [(middle - half).max(0.0), (middle + half).min(1.0)]
 }
 
-/// What a sample's standard deviation is to be multiplied by for its 95 % interval, where values are normal: by the chi-square distribution of `n` - 1 degrees of freedom. `None` with
-/// fewer than two values.
+/// What a sample's standard deviation is to be multiplied by for its 95 % interval, where values are normal: by the
+/// chi-square distribution of `n` - 1 degrees of freedom. `None` with fewer than two values.
 pub fn deviation_factors(n: usize) -> Option<[f64; 2]> {
     let df = n.checked_sub(2)? as f64 + 1.0;
     Some([0.975, 0.025].map(|p| libm::sqrt(df / chi_square_quantile(p, df))))

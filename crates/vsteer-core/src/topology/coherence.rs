@@ -72,7 +72,7 @@ impl Part for Cache {
 }
 
 /// Keeps of `parts` (clipped to the online CPUs, by lowest CPU) those that overlap no earlier one and notes the
-/// others; returns with them the CPUs they cover. An exact repetition is no contradiction and goes silently.
+/// others; returns with them the CPUs they cover. An exact repetition is dropped without a note.
 fn disjoint<T: Part>(
     parts: impl IntoIterator<Item = T>,
     name: &str,

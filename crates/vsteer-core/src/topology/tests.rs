@@ -1,4 +1,4 @@
-//! Does [`Topology::new`] keep its word, whatever it is told?
+//! Does [`Topology::new`] return a coherent topology for any input?
 
 use super::*;
 use proptest::prelude::*;

@@ -69,7 +69,7 @@ fn what_people_write_is_read() {
     for (text, why) in [
         ("", "neither"),
         ("ready", "neither"),
-        ("steal>5%", "no quantity"),
+        ("steal>5%", "not the name of a quantity"),
         ("ready>20ms", "a share in %"),
         ("ready_p99>20", "a time in"),
         ("ready_p99>ms", "begin with a number"),

@@ -1,13 +1,15 @@
-//! What do blocks say about one question, also where the number of blocks was chosen by looking at the first ones?
+//! What do blocks show about one question, even if the first blocks decided the number of blocks?
 //!
-//! Each block gives one number, the contrast of its settings. Stein's two stages: the deviation of the first blocks alone decides how many are run in
-//! all, and alone stands in the interval: mean of all +- t(first - 1) s_first / sqrt(all). For normal numbers the deviation of the first
-//! blocks tells nothing of any mean, so this covers exactly what it says, whatever the rule that made the number of all blocks from that
-//! deviation (several questions at once included). A plain interval of all blocks, stopped at a margin, covers 92 to 94.5 %, since it
+//! Each block gives one number, the contrast of its settings. Stein's two stages: the deviation of the first blocks
+//! alone decides how many are run in all, and alone stands in the interval: mean of all +- t(first - 1) s_first /
+//! sqrt(all). For normal numbers the deviation of the first blocks tells nothing of any mean, so this covers
+//! exactly what it says, whatever the rule that made the number of all blocks from that deviation (several
+//! questions at once included). A plain interval of all blocks, stopped at a margin, covers 92 to 94.5 %, since it
 //! stops where the deviation happens to be small.
 //!
-//! Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance", Ann. Math. Stat. 16, 1945.
-//! Left out: what the later blocks tell of the deviation: the price of covering, 8 % of width with 8 first blocks, 18 % with 5.
+//! Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance", Ann.
+//! Math. Stat. 16, 1945. Left out: what the later blocks tell of the deviation: the price of covering, 8 % of width
+//! with 8 first blocks, 18 % with 5.
 
 use super::distribution::{student_p, student_quantile};
 use super::power;
@@ -32,8 +34,8 @@ pub struct TwoStage {
 }
 
 impl TwoStage {
-    /// Of these numbers, one per block in the order in which they were run, of which `first` belong to the first stage; `None` with fewer than
-    /// two of them.
+    /// Of these numbers, one per block in the order in which they were run, of which `first` belong to the first
+    /// stage; `None` with fewer than two of them.
     pub fn of(x: &[f64], first: usize) -> Option<TwoStage> {
         let first = first.min(x.len());
         let variance = stats::variance(&x[..first])?;
@@ -66,18 +68,19 @@ impl TwoStage {
         }
     }
 
-    /// The smallest true value that would have been told from 0 with probability `power`.
+    /// Smallest true value that would be distinguished from 0 with probability `power`.
     pub fn smallest_visible(&self, alpha: f64, power: f64) -> f64 {
         power::smallest_visible(self.standard_error(), self.df(), alpha, power)
     }
 }
 
-/// How many blocks in all an interval of `margin` to either side asks for, after these of the first stage; `None` where they are too few to tell.
+/// How many blocks in all an interval of `margin` to either side asks for, after these of the first stage; `None`
+/// where they are too few to tell.
 pub fn needed(first: &[f64], margin: f64, alpha: f64) -> Option<usize> {
     let sd = libm::sqrt(stats::variance(first)?);
     let t = student_quantile(alpha, first.len() as f64 - 1.0);
     let n = libm::ceil((t * sd / margin) * (t * sd / margin));
-    // Beyond what any ceiling allows it is no number of blocks any more.
+    // Larger than any maximum: not a meaningful number of blocks.
     Some(first.len().max(n.min(1e9) as usize))
 }
 

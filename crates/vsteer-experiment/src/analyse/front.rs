@@ -1,12 +1,13 @@
-//! Which settings does no other one beat in everything that counts: quick and sparing?
+//! Which settings are not beaten by another one in both time and power?
 //!
-//! Pareto's front: a setting is on it unless another is better in one measure by more than can be doubted and worse in none. Source: V. Pareto,
-//! "Manuale di economia politica", 1906. Left out: how many watts a second is worth, which is the person's to say.
+//! Pareto's front: a setting is on it unless another is better in one measure by more than can be doubted and worse
+//! in none. Source: V. Pareto, "Manuale di economia politica", 1906. Left out: how many watts a second is worth,
+//! which is the person's to say.
 
-/// One setting's costs, less is better; with what two of them must differ by to be told apart in each.
+/// Costs of one setting (less is better), with the uncertainty of each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Per measure.
+    /// Cost per measure.
     pub costs: Vec<f64>,
     /// Half of each cost's interval.
     pub margins: Vec<f64>,
@@ -36,7 +37,7 @@ mod tests {
         // Slow and sparing; quick and as sparing; as quick and thirsty.
         let front = pareto(&[p(130.0, 0.0), p(78.0, 12.0), p(77.5, 89.0)]);
         assert_eq!(front, [false, true, false]);
-        // What cannot be told apart stays, and what is dear but quick too.
+        // Settings without a clear difference stay, and so do expensive but fast ones.
         assert_eq!(pareto(&[p(100.0, 50.0), p(100.5, 52.0), p(80.0, 90.0)]), [true, true, true]);
     }
 }

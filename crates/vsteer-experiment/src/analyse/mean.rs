@@ -1,8 +1,8 @@
 //! How sure is a mean of n runs?
 //!
-//! Student's t, not the normal distribution's 1.96: at n = 16 the latter's interval is 8 % too narrow and covers 93.1 %, at n = 5 29 % and 87.8 %.
-//! Source: Student, "The probable error of a mean", Biometrika 6, 1908. Left out: means of skewed values, of which times of a few per
-//! cent spread are not.
+//! Student's t, not the normal distribution's 1.96: at n = 16 the latter's interval is 8 % too narrow and covers
+//! 93.1 %, at n = 5 29 % and 87.8 %. Source: Student, "The probable error of a mean", Biometrika 6, 1908. Left out:
+//! means of skewed values, of which times of a few per cent spread are not.
 
 use super::distribution::student_quantile;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use vsteer_core::stats;
 pub struct Summary {
     /// How many.
     pub n: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
     /// Their sample deviation (n - 1).
     pub sd: f64,
@@ -48,8 +48,9 @@ impl Summary {
     }
 }
 
-/// Which values lie further from the quartiles than three times their distance (Tukey's "far out": 1 of 425,000 normal values)? By index; they are
-/// told and stay in. Source: J. Tukey, "Exploratory Data Analysis", 1977.
+/// Which values lie further from the quartiles than three times their distance (Tukey's "far out": 1 of 425,000
+/// normal values)? By index. They are reported and still count. Source: J. Tukey, "Exploratory Data Analysis",
+/// 1977.
 pub fn outliers(x: &[f64]) -> Vec<usize> {
     let (Some(q1), Some(q3)) = (stats::quantile(x, 0.25), stats::quantile(x, 0.75)) else {
         return Vec::new();

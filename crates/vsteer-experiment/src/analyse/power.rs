@@ -1,8 +1,10 @@
-//! What could have been seen at all? "No difference seen" says nothing until the smallest one that would have been is said beside it.
+//! Which difference could the experiment have found? "No difference" means little without the smallest visible
+//! difference.
 //!
-//! The power of a t test is a probability of the non-central t; for Welch's its degrees of freedom are taken as they are for the true deviations,
-//! which is within 0.5 points for five runs and more. Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd ed., 1988,
-//! ch. 2. Left out: power of rank tests (at least 0.864 of t's runs, at most 5 % more for normal values).
+//! The power of a t test is a probability of the non-central t; for Welch's its degrees of freedom are taken as
+//! they are for the true deviations, which is within 0.5 points for five runs and more. Source: J. Cohen,
+//! "Statistical Power Analysis for the Behavioral Sciences", 2nd ed., 1988, ch. 2. Left out: power of rank tests
+//! (at least 0.864 of t's runs, at most 5 % more for normal values).
 
 use super::distribution::{noncentral_cdf, student_cdf, student_quantile};
 
@@ -22,10 +24,12 @@ pub fn smallest_visible(standard_error: f64, df: f64, alpha: f64, power: f64) ->
     0.5 * (low + high) * standard_error
 }
 
-/// With which probability is a true difference found by a test whose number of runs was chosen, after a first stage with `df` degrees of freedom,
-/// so that its interval is no wider than `margin` to either side? At least this: with more runs than asked for it is more.
+/// With which probability is a true difference found by a test whose number of runs was chosen, after a first stage
+/// with `df` degrees of freedom, so that its interval is no wider than `margin` to either side? At least this: with
+/// more runs than asked for it is more.
 ///
-/// The statistic is then t of `df` around t_alpha * difference / margin, whatever the deviation (C. Stein, Ann. Math. Stat. 16, 1945).
+/// The statistic is then t of `df` around t_alpha * difference / margin, whatever the deviation (C. Stein, Ann.
+/// Math. Stat. 16, 1945).
 pub fn of_two_stages(difference: f64, margin: f64, df: f64, alpha: f64) -> f64 {
     let t = student_quantile(alpha, df);
     let shift = t * difference.abs() / margin;

@@ -1,15 +1,16 @@
 //! Do two settings differ, whatever shape their values have?
 //!
-//! Mann and Whitney's test by the exact distribution of the rank sum over all ways to deal the values to the two settings, midranks for equal
-//! values included (so that ties cost nothing but a coarser p); by the normal approximation, corrected for ties and continuity, where there
-//! are too many ways.
+//! Mann and Whitney's test by the exact distribution of the rank sum over all ways to deal the values to the two
+//! settings, midranks for equal values included (so that ties cost nothing but a coarser p); by the normal
+//! approximation, corrected for ties and continuity, where there are too many ways.
 //!
-//! Sources: H. Mann, D. Whitney, Ann. Math. Stat. 18, 1947; the counting by C. Mehta, N. Patel, J. Am. Stat. Assoc. 78, 1983 (network), here as sums over
-//! subsets. Left out: pairs; what it tests is that the two distributions are equal, not their means alone.
+//! Sources: H. Mann, D. Whitney, Ann. Math. Stat. 18, 1947; the counting by C. Mehta, N. Patel, J. Am. Stat. Assoc.
+//! 78, 1983 (network), here as sums over subsets. Left out: pairs; what it tests is that the two distributions are
+//! equal, not their means alone.
 
 use super::distribution::normal_cdf;
 
-/// Up to so many runs of both the distribution is counted out: some 10 million additions.
+/// Up to this many runs of both sides the distribution is computed exactly: about 10 million additions.
 const EXACT_MAX: usize = 60;
 
 /// Two-sided p; `None` where either has no value.
@@ -101,7 +102,8 @@ mod tests {
         // Five below five: 2 of the 252 ways.
         let (low, high) = ([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0]);
         assert!((mann_whitney(&low, &high).unwrap() - 2.0 / 252.0).abs() < 1e-12);
-        // R: wilcox.test(c(0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46), c(1.15, 0.88, 0.90, 0.74, 1.21)): W = 35, p = 0.2544.
+        // R: wilcox.test(c(0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46), c(1.15, 0.88, 0.90, 0.74,
+        // 1.21)): W = 35, p = 0.2544.
         let x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
         let y = [1.15, 0.88, 0.90, 0.74, 1.21];
         assert!((mann_whitney(&x, &y).unwrap() - 0.2544).abs() < 1e-4);
@@ -111,7 +113,8 @@ mod tests {
 
     #[test]
     fn ties_are_dealt_out_too() {
-        // 1 1 2 | 2 3 3: by hand. Doubled midranks 3 3 7 7 11 11; a has 13. Of the 20 ways two have 3+3+7: 0.1 on each side.
+        // 1 1 2 | 2 3 3: by hand. Doubled midranks 3 3 7 7 11 11; a has 13. Of the 20 ways two have 3+3+7: 0.1 on
+        // each side.
         let p = mann_whitney(&[1.0, 1.0, 2.0], &[2.0, 3.0, 3.0]).unwrap();
         assert!((p - 0.2).abs() < 1e-12, "{p}");
         assert_eq!(mann_whitney(&[4.0; 5], &[4.0; 5]), Some(1.0));

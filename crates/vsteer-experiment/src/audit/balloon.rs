@@ -1,10 +1,10 @@
-//! Is memory taken from VMs while they run? A ballooned guest swaps or drops caches while its host believes it has memory. Source: libvirt's
-//! formatdomain (memballoon, currentMemory).
+//! Does a memory balloon take memory from VMs? A ballooned guest swaps or drops caches, which its host does not see.
+//!
+//! Source: libvirt's formatdomain (memballoon, currentMemory).
 
 use super::definition::{elements, name_of};
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "balloon", doc: "memory ballooning", look };
 
 fn kib(xml: &str, name: &str) -> Option<f64> {
@@ -30,9 +30,9 @@ fn look(t: &Tree) -> Vec<Finding> {
             (Some(all), Some(now)) if now < 0.99 * all => found.push(Finding::bad(
                 setting,
                 format!("{:.0} of {:.0} MiB", now / 1024.0, all / 1024.0),
-                "the balloon holds the rest: the guest has less than it was told",
+                "the balloon holds the rest, so the guest has less memory than its definition says",
                 (
-                    "the host needs that memory",
+                    "the host then has less free memory",
                     format!("virsh setmem {name} {all:.0}k --config --live"),
                     format!("virsh setmem {name} {now:.0}k --config --live"),
                 ),
@@ -40,7 +40,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             (Some(all), _) => found.push(Finding::good(
                 setting,
                 format!("{:.0} MiB", all / 1024.0),
-                "all of it is the guest's",
+                "the guest has all of its memory",
             )),
             _ => {}
         }
@@ -50,11 +50,12 @@ fn look(t: &Tree) -> Vec<Finding> {
         found.push(Finding::good(
             "balloon of this guest",
             format!("{devices} device(s)"),
-            "the host can take memory; whether it does /proc/vmstat's balloon counters tell",
+            "the host can take memory from this guest; the balloon counters in /proc/vmstat show whether \
+                it does",
         ));
     }
     if found.is_empty() {
-        let none = || "no definition of a VM and no balloon is here".to_owned();
+        let none = || "no VM definition and no balloon device found".to_owned();
         vec![Finding::none("ballooning", t.definitions_unread().unwrap_or_else(none))]
     } else {
         found

@@ -1,8 +1,9 @@
-//! May processors run above their nominal frequency? Source: Documentation/admin-guide/pm/{cpufreq,intel_pstate}.rst.
+//! May processors run above their nominal frequency?
+//!
+//! Source: Documentation/admin-guide/pm/{cpufreq,intel_pstate}.rst.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "boost", doc: "boost frequencies", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -12,7 +13,7 @@ fn look(t: &Tree) -> Vec<Finding> {
     ) {
         (Some(v), _) => ("/sys/devices/system/cpu/cpufreq/boost", v == "1"),
         (None, Some(v)) => ("/sys/devices/system/cpu/intel_pstate/no_turbo", v == "0"),
-        (None, None) => return vec![Finding::none("boost", "no driver tells of it")],
+        (None, None) => return vec![Finding::none("boost", "no frequency driver reports it")],
     };
     if on {
         return vec![Finding::good("boost", "on", "busy processors may run above their nominal frequency")];
@@ -23,7 +24,7 @@ fn look(t: &Tree) -> Vec<Finding> {
         "off",
         "busy processors stay at their nominal frequency",
         (
-            "more watts and heat; frequencies vary more",
+            "uses more power and gets hotter; frequencies vary more",
             format!("echo {set} > {path}"),
             format!("echo {unset} > {path}"),
         ),

@@ -1,19 +1,20 @@
-//! By which clock does the kernel tell time?
+//! Which clock does the kernel read for the time?
 //!
-//! tsc and kvm-clock are read without leaving the processor or the guest; hpet and acpi_pm cost a device access, in a guest an exit, for each look. Source:
-//! Documentation/virt/kvm/x86/timekeeping.rst.
+//! The kernel reads tsc and kvm-clock without leaving the processor or the guest. Each read of hpet or acpi_pm is a
+//! device access, and an exit in a guest. Source: Documentation/virt/kvm/x86/timekeeping.rst.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "clocksource", doc: "the kernel's clock", look };
 
 const FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 fn look(t: &Tree) -> Vec<Finding> {
-    let Some(now) = t.text(FILE) else { return vec![Finding::none("clocksource", "this kernel tells none")] };
+    let Some(now) = t.text(FILE) else {
+        return vec![Finding::none("clocksource", "the kernel does not report its clock source")];
+    };
     if ["tsc", "kvm-clock", "arch_sys_counter", "xen", "hyperv_clocksource_tsc_page"].contains(&now) {
-        return vec![Finding::good("clocksource", now, "read without leaving the processor")];
+        return vec![Finding::good("clocksource", now, "the kernel reads it without leaving the processor")];
     }
     let offered =
         t.text("/sys/devices/system/clocksource/clocksource0/available_clocksource").unwrap_or_default();
@@ -22,9 +23,9 @@ fn look(t: &Tree) -> Vec<Finding> {
         Some(quick) => vec![Finding::bad(
             "clocksource",
             now,
-            "each look at the time is a device access",
+            "each read of the time is a device access",
             (
-                "a TSC that the kernel found unstable drifts: read the kernel's log first",
+                "a clock that the kernel found unstable drifts; read the kernel log first",
                 format!("echo {quick} > {FILE}"),
                 format!("echo {now} > {FILE}"),
             ),
@@ -32,7 +33,7 @@ fn look(t: &Tree) -> Vec<Finding> {
         None => vec![Finding::good(
             "clocksource",
             now,
-            "slow, and the only one that is offered: the kernel's log says why",
+            "slow, but the kernel offers no faster clock; see the kernel log for the reason",
         )],
     }
 }

@@ -1,30 +1,32 @@
-//! Which words on the kernel's command line change how VMs run? Source: Documentation/admin-guide/kernel-parameters.txt.
+//! Which words on the kernel's command line change how VMs run?
+//!
+//! Source: Documentation/admin-guide/kernel-parameters.txt.
 
 use super::{Check, Finding, Tree};
 use vsteer_core::setting::words::word_name;
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "command_line", doc: "words of the kernel's command line", look };
 
-/// Word, what it does, what it costs; those that should be removed unless somebody needs them.
+/// Words to remove unless a person needs them: the word, its effect, its cost.
 const COSTLY: &[(&str, &str, &str)] = &[
-    ("idle=poll", "idle processors never sleep", "full power all the time, no boost for busy ones"),
-    ("processor.max_cstate", "deep idle states are forbidden", "more watts, less boost"),
-    ("intel_idle.max_cstate", "deep idle states are forbidden", "more watts, less boost"),
-    ("maxcpus", "CPUs are left out", "they run nothing"),
-    ("noapic", "interrupts are not spread", "one pCPU has them all"),
-    ("nohz=off", "idle processors tick", "guests and hosts are woken for nothing"),
-    ("debug_pagealloc", "a debug kernel's check", "allocations are several times as slow"),
-    ("slub_debug", "a debug kernel's check", "allocations are slower"),
+    ("idle=poll", "idle processors never sleep", "they use full power, and busy processors cannot boost"),
+    ("processor.max_cstate", "the kernel does not use deep idle states", "more power, less boost"),
+    ("intel_idle.max_cstate", "the kernel does not use deep idle states", "more power, less boost"),
+    ("maxcpus", "the kernel does not use all CPUs", "the other CPUs run nothing"),
+    ("noapic", "the kernel does not spread interrupts", "one pCPU serves all of them"),
+    ("nohz=off", "idle processors keep their timer tick", "ticks wake hosts and guests for nothing"),
+    ("debug_pagealloc", "a debugging check", "allocations are several times slower"),
+    ("slub_debug", "a debugging check", "allocations are slower"),
 ];
-/// Words that set pCPUs apart.
+/// Words that isolate pCPUs.
 const APART: &[&str] = &["isolcpus", "nohz_full", "rcu_nocbs"];
-/// Closes what is open between threads of a core. Whether this processor needs that `smt` says; it is never proposed to take it away.
+/// Word that protects VMs from sibling threads. The check `smt` says whether the processor needs it. The audit never
+/// proposes to remove it.
 const ONE_THREAD: &str = "nosmt";
 
 fn look(t: &Tree) -> Vec<Finding> {
     if t.text("/proc/cmdline").is_none() {
-        return vec![Finding::none("kernel command line", "it is not in this tree")];
+        return vec![Finding::none("kernel command line", "the captured files do not contain it")];
     }
     let mut found = Vec::new();
     for word in t.words() {
@@ -35,7 +37,7 @@ fn look(t: &Tree) -> Vec<Finding> {
                 word,
                 format!("{does}: {costs}"),
                 (
-                    "needs a boot; somebody may have wanted it",
+                    "needs a reboot; the word may be there on purpose",
                     format!("grubby --update-kernel=ALL --remove-args={}", word_name(name)),
                     format!("grubby --update-kernel=ALL --args={word}"),
                 ),
@@ -44,18 +46,19 @@ fn look(t: &Tree) -> Vec<Finding> {
             found.push(Finding::good(
                 format!("kernel word {}", word_name(word)),
                 word,
-                "pCPUs set apart: VMs get them only by pins",
+                "VMs run on these isolated pCPUs only if they are pinned to them",
             ));
         } else if word_name(word) == ONE_THREAD {
             found.push(Finding::good(
                 "kernel word nosmt",
                 word,
-                "one thread per core, half of the logical CPUs: it closes what VMs can learn from a sibling thread (see smt)",
+                "one thread per core, so half of the logical CPUs; VMs cannot learn data from a sibling \
+                    thread (see smt)",
             ));
         }
     }
     if found.is_empty() {
-        vec![Finding::good("kernel command line", "no such word", "nothing on it slows VMs down")]
+        vec![Finding::good("kernel command line", "no costly word", "no word on it slows VMs down")]
     } else {
         found
     }

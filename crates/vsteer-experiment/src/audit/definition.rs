@@ -1,7 +1,8 @@
-//! What does libvirt's definition of a VM say, read as text?
+//! Which values does libvirt's XML definition of a VM contain?
 //!
-//! Elements and attributes as libvirt itself writes them; what is cut off or odd is read as far as it goes, and never a fault. Source: libvirt's
-//! formatdomain. Left out: namespaces, CDATA and comments, which libvirt does not write.
+//! Reads elements and attributes in the form that libvirt writes. Truncated or odd text is read as far as possible
+//! and never an error. Source: libvirt's formatdomain. Left out: namespaces, CDATA and comments, which libvirt does
+//! not write.
 
 /// The texts of elements of this name, from tag to tag.
 pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
@@ -25,7 +26,7 @@ pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
     out
 }
 
-/// An attribute of the first element of this name.
+/// Attribute `name` of the first element with this name.
 pub fn attribute<'a>(xml: &'a str, element: &str, name: &str) -> Option<&'a str> {
     let tag = elements(xml, element).into_iter().next()?;
     let tag = &tag[..tag.find('>')?];
@@ -34,16 +35,16 @@ pub fn attribute<'a>(xml: &'a str, element: &str, name: &str) -> Option<&'a str>
     value[1..].split(quote).next()
 }
 
-/// The text in the first element of this name.
+/// Text in the first element of this name.
 pub fn content<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let element = elements(xml, name).into_iter().next()?;
     element.split_once('>')?.1.split('<').next().map(str::trim)
 }
 
-/// A definition of which what the checks read is left: passwords of displays, commands and metadata stand among the rest, and a captured tree is made to be
-/// sent to others.
+/// The definition reduced to what the checks read. The rest may contain display passwords, commands and metadata,
+/// and people send captured trees to others.
 pub fn reduced(xml: &str) -> String {
-    // What is cut off within a tag is dropped: something might be read into it from what follows.
+    // A truncated element is dropped, because it could be misread together with the text that follows.
     let whole = |element: &&str| element.ends_with('>');
     let of = |xml: &str, name: &str, most: usize| -> String {
         let found = elements(xml, name).into_iter().take(most).filter(whole);
@@ -64,12 +65,12 @@ pub fn reduced(xml: &str) -> String {
     format!("<domain>\n{first}{pins}{interfaces}{}</domain>\n", parts("disk", &["driver", "target"]))
 }
 
-/// The VM's name.
+/// Name of the VM.
 pub fn name_of(xml: &str) -> Option<&str> {
     content(xml, "name")
 }
 
-/// vCPUs that it starts with.
+/// Number of vCPUs that the VM starts with.
 pub fn vcpus_of(xml: &str) -> usize {
     let most = || content(xml, "vcpu")?.parse().ok();
     attribute(xml, "vcpu", "current").and_then(|n| n.parse().ok()).or_else(most).unwrap_or(1)

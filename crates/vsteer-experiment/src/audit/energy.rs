@@ -1,10 +1,10 @@
-//! What do the processors prefer, speed or saving?
+//! Do the processors prefer speed or energy saving?
 //!
-//! Source: Documentation/admin-guide/pm/amd-pstate.rst (energy_performance_preference); the study's balanced-performance profile sets `performance`.
+//! Source: Documentation/admin-guide/pm/amd-pstate.rst (energy_performance_preference); the study's
+//! balanced-performance profile sets `performance`.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "energy", doc: "energy preference of the processors", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -12,20 +12,25 @@ fn look(t: &Tree) -> Vec<Finding> {
     let all = Tree::counted(t.matching(base, "/cpufreq/energy_performance_preference").map(|(_, p)| p));
     let told: Vec<String> = all.iter().map(|(p, n)| format!("{p} on {n} CPUs")).collect();
     if all.is_empty() {
-        return vec![Finding::none("energy preference", "only autonomous drivers have one")];
+        return vec![Finding::none("energy preference", "only autonomous frequency drivers have one")];
     }
-    // One processor that saves is one that a VM is slow on.
+    // A VM is slow on every processor that saves energy.
     let saves = |p: &str| ["power", "balance_power"].contains(&p);
     let saving: usize = all.iter().filter(|(p, _)| saves(p)).map(|(_, n)| n).sum();
     if saving == 0 {
-        return vec![Finding::good("energy preference", told.join(", "), "the processor may be quick")];
+        return vec![Finding::good("energy preference", told.join(", "), "the processors may run fast")];
     }
     let cpus: usize = all.iter().map(|(_, n)| n).sum();
     let (why, undo) = match all.as_slice() {
-        [(only, _)] => ("the processor is told to save".to_owned(), format!("echo {only} > the same")),
+        [(only, _)] => (
+            "the processors prefer to save energy".to_owned(),
+            format!("echo {only} > .../cpu*/cpufreq/energy_performance_preference"),
+        ),
         _ => (
-            format!("{saving} of {cpus} CPUs are told to save: a VM's speed depends on where it runs"),
-            "the former ones, CPU by CPU".to_owned(),
+            format!(
+                "{saving} of {cpus} CPUs prefer to save energy, so a VM's speed depends on where it runs"
+            ),
+            "write the former value of each CPU".to_owned(),
         ),
     };
     vec![Finding::bad(
@@ -33,8 +38,9 @@ fn look(t: &Tree) -> Vec<Finding> {
         told.join(", "),
         why,
         (
-            "more watts",
-            "echo balance_performance > .../cpu*/cpufreq/energy_performance_preference (by tuned: energy_performance_preference=)",
+            "uses more power",
+            "echo balance_performance > .../cpu*/cpufreq/energy_performance_preference (by tuned: \
+                energy_performance_preference=)",
             undo,
         ),
     )]

@@ -1,11 +1,10 @@
-//! Does KVM poll before it lets a halted vCPU's pCPU go?
+//! Does KVM poll before it gives up the pCPU of a halted vCPU?
 //!
-//! Polling answers quick wake-ups sooner and uses the pCPU meanwhile: on a full host others wait for it. Source: Documentation/virt/kvm/halt-polling.rst
-//! (default 200,000 ns).
+//! Polling makes quick wake-ups faster but keeps the pCPU busy, so on a full host other vCPUs wait for it. Source:
+//! Documentation/virt/kvm/halt-polling.rst (default 200,000 ns).
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "halt_polling", doc: "KVM's halt polling", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -17,12 +16,12 @@ fn look(t: &Tree) -> Vec<Finding> {
         Ok(0) => vec![Finding::good(
             "halt polling",
             "off",
-            "the host is never kept busy by idle vCPUs; wake-ups take a little longer",
+            "idle vCPUs never keep the host busy; wake-ups take a little longer",
         )],
         Ok(ns) if ns <= 200_000 => vec![Finding::good(
             "halt polling",
             shown,
-            "the kernel's default at most; `vsteer top` shows what it costs here",
+            "at most the kernel's default of 200000 ns; `vsteer top` shows its cost on this host",
         )],
         _ => vec![Finding::bad(
             "halt polling",

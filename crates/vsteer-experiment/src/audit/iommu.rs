@@ -1,21 +1,25 @@
-//! Is there an IOMMU, for devices that are given to VMs?
+//! Does the host have an IOMMU, which passing devices through to VMs needs?
 //!
-//! Without devices that are passed through it makes no difference (the published study measured none). Source: /sys/class/iommu.
+//! Without passed-through devices it makes no difference (the published study measured none). Source: /sys/class/iommu.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "iommu", doc: "IOMMU for devices of VMs", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let units = t.files.keys().filter(|p| p.starts_with("/sys/class/iommu/")).count();
     if units > 0 {
-        return vec![Finding::good("IOMMU", format!("{units} units"), "devices can be given to VMs")];
+        return vec![Finding::good(
+            "IOMMU",
+            format!("{units} units"),
+            "the host can pass devices through to VMs",
+        )];
     }
     let why = if t.is_guest() {
-        "a guest seldom has one"
+        "a guest rarely has an IOMMU"
     } else {
-        "none is in use: devices cannot be given to VMs (firmware setting, or intel_iommu=on, amd_iommu=on); no effect on anything else"
+        "no IOMMU is in use, so the host cannot pass devices through to VMs (enable it in the firmware, or \
+            with intel_iommu=on or amd_iommu=on); nothing else is affected"
     };
     vec![Finding::none("IOMMU", why)]
 }

@@ -1,15 +1,16 @@
 //! Is this host, or this guest, set up for VMs?
 //!
-//! A check is one file and one line in [`CHECKS`]: a pure function of a captured [`Tree`] of a machine's files. It says one of three things of each setting it
-//! knows: as it should be, not, or does not apply (with the reason); and with a "not" the value, why it matters, the risk, the change and how to
-//! take it back. Nothing is changed here; `vsteer experiment` measures what a change brings on this machine.
+//! A check is one file and one line in [`CHECKS`]: a pure function of
+//! a captured [`Tree`] of a machine's files. For each setting it reports one of three states: good, bad, or not
+//! applicable with the reason. A bad setting comes with its value, why it matters, the risk, the change and the
+//! undo. The audit changes nothing; `vsteer experiment` measures a change.
 //!
-//! What counts as it should be is for hosts of VMs (and guests) that shall be quick; where a setting trades speed for watts or security the finding
-//! says so, and security is never traded: mitigations that are on are as they should be.
+//! A setting is good if it makes VMs fast. If it trades speed for power or security, the finding says so. The audit
+//! never trades security: enabled mitigations are good. Running VMs are read from their QEMU process, others from
+//! libvirt's definition ([`vms`]). The lab checks the audit on 63 captured machines (`lab run audit`).
 //!
-//! VMs are read as they run where QEMU runs them, and as libvirt's definitions say where they do not ([`vms`]). Held to 63 captured machines by the lab
-//! (`lab run audit`).
-//! Left out: what no file tells (firmware settings); thresholds per workload: whether a setting helps is an experiment's question.
+//! Left out: settings that no file shows (firmware), and thresholds per workload, which are a question for an
+//! experiment.
 
 mod balloon;
 mod boost;
@@ -37,10 +38,10 @@ pub use mitigations::{about_mitigations, switched_off_in, switches_off};
 use serde::{Deserialize, Serialize};
 use vsteer_core::tree::{Tree, Wanted};
 
-/// What the audit reads of a machine.
+/// Files that the audit reads on a machine.
 pub const WANTED: Wanted = Wanted { patterns: PATTERNS, besides: tuned::sysctls, kept };
 
-/// libvirt's definitions hold passwords: of them only what the checks look at is kept.
+/// libvirt's definitions contain passwords, so the capture keeps only what the checks read.
 fn kept(path: &str, text: String) -> String {
     if path.starts_with("/etc/libvirt/qemu/") { definition::reduced(&text) } else { text }
 }
@@ -97,42 +98,42 @@ const PATTERNS: &[&str] = &[
     "/usr/lib/tuned/profiles/*/tuned.conf",
 ];
 
-/// What is to be read of a QEMU process that runs a VM, and of no other process: of its command line the options and keys that say how many vCPUs and
-/// queues there are ([`vms`] reads them, whoever captures writes no others: passwords and paths stand among the rest), of `status` the line
-/// `Cpus_allowed_list`, of its threads those that are vCPUs. `PID` and `TID` are numbers.
+/// Files to read of each QEMU process that runs a VM. A capture keeps only the command line options about vCPUs and
+/// queues ([`vms`]), because the others contain passwords and paths. It keeps the line `Cpus_allowed_list` of
+/// `status`, and of the threads only the vCPUs. `PID` and `TID` are numbers.
 pub const WANTED_OF_QEMU: [&str; 4] =
     ["/proc/PID/cmdline", "/proc/PID/status", "/proc/PID/task/TID/comm", "/proc/PID/task/TID/status"];
 
-/// What is said of a setting.
+/// State of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It should be otherwise.
+    /// The setting is bad for VMs.
     Not,
-    /// It is as it should be.
+    /// The setting is good for VMs.
     AsItShould,
-    /// It does not apply here.
+    /// The setting does not apply to this machine.
     DoesNotApply,
 }
 
-/// A setting, looked at.
+/// Result of a check for one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The check.
+    /// Name of the check ([`Check::name`]).
     pub check: String,
-    /// Which setting.
+    /// Name of the setting.
     pub setting: String,
-    /// What is said of it.
+    /// Whether the setting is good, bad or not applicable.
     pub state: State,
-    /// Its value; of what does not apply, what is there instead.
+    /// Value of the setting; `not there` if it does not exist.
     pub value: String,
-    /// Why that is, or is not, as it should be.
+    /// Why the value is good, bad or not applicable.
     pub reason: String,
-    /// What a change risks.
+    /// Risk of the change; `None` without a change.
     pub risk: Option<String>,
-    /// The change.
+    /// Command or instruction that changes the setting.
     pub change: Option<String>,
-    /// What takes it back.
+    /// Command or instruction that restores the former value.
     pub undo: Option<String>,
 }
 
@@ -178,13 +179,13 @@ impl Finding {
     }
 }
 
-/// One check.
+/// A check of one kind of setting.
 pub struct Check {
-    /// Its name.
+    /// Name in reports and options.
     pub name: &'static str,
-    /// What it looks at, one line.
+    /// One line that says what the check reads.
     pub doc: &'static str,
-    /// Looks.
+    /// Returns a finding for each setting.
     pub look: fn(&Tree) -> Vec<Finding>,
 }
 
@@ -211,7 +212,7 @@ pub const CHECKS: &[Check] = &[
     nested::CHECK,
 ];
 
-/// All findings: what should be otherwise first, then in the checks' order.
+/// All findings, bad settings first, then in the order of the checks.
 pub fn audit(tree: &Tree) -> Vec<Finding> {
     let of = |c: &Check| {
         let mut found = (c.look)(tree);

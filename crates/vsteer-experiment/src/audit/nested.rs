@@ -1,8 +1,10 @@
-//! May VMs run VMs? It costs those that do not nothing that was measured, and opens more of the hypervisor to guests. Source: Documentation/virt/kvm/x86/nested-vmx.rst.
+//! May VMs run VMs?
+//!
+//! No cost was measured for VMs that run none, but guests reach more of the hypervisor's code. Source:
+//! Documentation/virt/kvm/x86/nested-vmx.rst.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "nested", doc: "nested virtualisation", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -15,9 +17,9 @@ fn look(t: &Tree) -> Vec<Finding> {
     };
     let on = ["1", "Y", "y"].contains(&value);
     let (value, reason) = if on {
-        ("on", "VMs may run VMs; a guest reaches more of the hypervisor's code")
+        ("on", "VMs may run VMs, so guests reach more of the hypervisor's code")
     } else {
-        ("off", "VMs run no VMs")
+        ("off", "VMs cannot run VMs")
     };
     vec![Finding::good(format!("nested virtualisation ({module})"), value, reason)]
 }

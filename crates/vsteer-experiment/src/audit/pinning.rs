@@ -1,17 +1,18 @@
-//! Are vCPUs pinned sensibly, where they are pinned?
+//! Are pinned vCPUs pinned sensibly?
 //!
-//! vCPUs of one VM that have fewer pCPUs than they are wait for each other; a VM of which some vCPUs are pinned and others roam has the worst of both.
-//! Unpinned is as it should be unless somebody needs even times. Read of VMs as they run, else of libvirt's definitions ([`super::vms`]); where both are
-//! there and differ, that is told: the next start takes back what runs. Source: libvirt's formatdomain (cputune); what pins cost in waiting
-//! `vsteer diagnose` measures. Left out: pins of QEMUs without named threads, of VMs that neither QEMU runs nor libvirt defines, and of emulator and I/O
-//! threads.
+//! vCPUs that share fewer pCPUs than they are wait for each other. If only some vCPUs of a VM are pinned, the VM
+//! has the drawbacks of both. Unpinned vCPUs are good unless a VM needs even run times. Pins are read from running
+//! VMs, otherwise from libvirt's definitions ([`super::vms`]). If both exist and differ, the check reports it,
+//! because the next start loses the running pins. `vsteer diagnose` measures the waits that pins cause. Source:
+//! libvirt's formatdomain (cputune).
+//!
+//! Left out: QEMU processes without named threads, and emulator and I/O threads.
 
 use super::vms::{Manager, Pin, Vm, Vms, online};
 use super::{Check, Finding, Tree};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "pinning", doc: "pins of vCPUs", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -20,7 +21,7 @@ fn look(t: &Tree) -> Vec<Finding> {
     let mut found: Vec<Finding> = vms.in_force().map(|vm| one(vm, all.as_ref())).collect();
     found.extend(vms.running_and_defined().filter_map(|(r, d)| differ(r, d, all.as_ref())));
     if found.is_empty() {
-        let none = || "no QEMU runs, and no definition of a VM of libvirt's is here".to_owned();
+        let none = || "no running QEMU and no VM definition of libvirt found".to_owned();
         vec![Finding::none("pins of vCPUs", t.definitions_unread().unwrap_or_else(none))]
     } else {
         found
@@ -41,21 +42,26 @@ fn one(vm: &Vm, online: Option<&CpuSet>) -> Finding {
     let value = format!("{pinned} of {} vCPUs, {}", pins.len(), vm.told_by());
     let unpin = || {
         let (change, undo) = unpinned(vm, pins, online);
-        ("a VM whose pins were meant so loses its even times", change, undo)
+        ("if the pins are intended, the VM loses its even run times", change, undo)
     };
     if !short.is_empty() {
-        Finding::bad(setting, value, format!("{}: they wait for each other", short.join(", ")), unpin())
+        Finding::bad(setting, value, format!("{}: the vCPUs wait for each other", short.join(", ")), unpin())
     } else if (1..pins.len()).contains(&pinned) {
-        Finding::bad(setting, value, "some are pinned and others roam", unpin())
+        Finding::bad(setting, value, "only some vCPUs are pinned", unpin())
     } else if pinned == 0 {
         let value = format!("none, {}", vm.told_by());
         Finding::good(setting, value, "the scheduler may use every idle pCPU")
     } else {
-        Finding::good(setting, value, "each has a pCPU; `vsteer diagnose` tells whether that costs waiting")
+        Finding::good(
+            setting,
+            value,
+            "no set of pCPUs has more pinned vCPUs than pCPUs; `vsteer diagnose` \
+            shows whether the pins cause waits",
+        )
     }
 }
 
-/// What takes a VM's pins away, and what sets them again.
+/// Commands that remove a VM's pins, and commands that restore them.
 fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (String, String) {
     let pinned = || pins.iter().filter_map(|(n, p)| Some((n, p.cpus.as_ref()?, p.tid)));
     let each = |text: &dyn Fn(u32, &CpuSet, Option<u32>) -> String| {
@@ -66,8 +72,10 @@ fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (Str
     let everywhere = online.map_or_else(|| "every pCPU".to_owned(), ToString::to_string);
     match (vm.manager, vm.told_by()) {
         (Manager::Libvirt, "defined") => (
-            format!("remove <vcpupin> of {name:?}, or `vsteer plan` while it runs"),
-            "the former <vcpupin>".into(),
+            format!(
+                "remove <vcpupin> from the definition of {name:?}, or run `vsteer plan` while the VM runs"
+            ),
+            "restore the former <vcpupin>".into(),
         ),
         (Manager::Libvirt, _) => (
             each(&|n, _, _| format!("virsh vcpupin {name} {n} {everywhere} --live")),
@@ -83,14 +91,14 @@ fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (Str
     }
 }
 
-/// Where a VM's vCPUs run otherwise than its definition says.
+/// A finding if the pins of a running VM differ from its definition.
 fn differ(running: &Vm, defined: &Vm, online: Option<&CpuSet>) -> Option<Finding> {
     let (Ok(runs), Ok(says)) = (&running.pins, &defined.pins) else { return None };
     let text = |cpus: Option<&CpuSet>| cpus.or(online).map_or_else(|| "any".to_owned(), ToString::to_string);
     let mut differing = Vec::new();
     for (vcpu, pin) in runs {
         let Some(said) = says.get(vcpu) else { continue };
-        // A vCPU without a pin has what the whole process has: a cgroup's set is no pin of it.
+        // A vCPU without a pin inherits the process's set: a cgroup's cpuset is not a pin.
         let confined = said.cpus.is_none() && pin.cpus == running.confined;
         if pin.cpus != said.cpus && !confined {
             differing.push((vcpu, text(pin.cpus.as_ref()), text(said.cpus.as_ref())));
@@ -104,11 +112,12 @@ fn differ(running: &Vm, defined: &Vm, online: Option<&CpuSet>) -> Option<Finding
         all.join("; ")
     };
     Some(Finding::bad(
-        format!("pins of VM {name:?} against its definition"),
+        format!("pins of VM {name:?} compared with its definition"),
         format!("{} of {} vCPUs differ", differing.len(), runs.len()),
         format!("vCPU {} may run on {} now and on {} after the next start", first.0, first.1, first.2),
         (
-            "which of both was meant only its owner knows: `vsteer steer`, `vsteer apply` and --live change what runs alone",
+            "only the owner knows which pins are intended; `vsteer steer`, `vsteer apply` and --live \
+                change only the running VM",
             pins(&|d| d.1.clone()),
             pins(&|d| d.2.clone()),
         ),

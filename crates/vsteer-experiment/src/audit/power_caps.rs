@@ -1,9 +1,8 @@
-//! Is the processor held below the power it is made for? Source: Documentation/power/powercap/powercap.rst.
+//! Does a power limit hold the processor below its maximum power? Source: Documentation/power/powercap/powercap.rst.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
-pub const CHECK: Check = Check { name: "power_caps", doc: "limits of power", look };
+pub const CHECK: Check = Check { name: "power_caps", doc: "power limits of the processors", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let base = "/sys/class/powercap/";
@@ -20,19 +19,23 @@ fn look(t: &Tree) -> Vec<Finding> {
             Finding::bad(
                 format!("power limit of {name}"),
                 value,
-                "it is slowed down before it must be",
+                "the processor slows down below its maximum power",
                 (
-                    "more watts and heat; the limit may be a rack's",
+                    "uses more power and gets hotter; the limit may protect the rack",
                     format!("echo {:.0} > {file}", most * 1e6),
                     format!("echo {:.0} > {file}", limit * 1e6),
                 ),
             )
         } else {
-            Finding::good(format!("power limit of {name}"), value, "what it is made for")
+            Finding::good(
+                format!("power limit of {name}"),
+                value,
+                "the limit is the processor's maximum power",
+            )
         });
     }
     if found.is_empty() {
-        vec![Finding::none("power limits", "no zone in /sys/class/powercap tells one")]
+        vec![Finding::none("power limits", "no zone in /sys/class/powercap reports a limit")]
     } else {
         found
     }

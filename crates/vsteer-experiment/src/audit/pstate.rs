@@ -1,46 +1,51 @@
-//! In which mode is amd_pstate or intel_pstate?
+//! In which mode is the driver amd_pstate or intel_pstate?
 //!
-//! Source: Documentation/admin-guide/pm/{amd-pstate,intel_pstate}.rst; the study: active and guided were quick, passive not always; active idles lower.
+//! Source: Documentation/admin-guide/pm/{amd-pstate,intel_pstate}.rst; in the study, active and guided were
+//! fast, passive not always, and active used less power when idle.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "pstate", doc: "mode of amd_pstate or intel_pstate", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     if let Some(mode) = t.text("/sys/devices/system/cpu/amd_pstate/status") {
         return vec![match mode {
-            "active" | "guided" => {
-                Finding::good("amd_pstate", mode, "quick in the study; of the two active idles lower")
-            }
-            "disable" => {
-                Finding::none("amd_pstate", "the processor is driven by another driver (see scaling)")
-            }
+            "active" | "guided" => Finding::good(
+                "amd_pstate",
+                mode,
+                "fast in the study; active uses less power than guided when idle",
+            ),
+            "disable" => Finding::none("amd_pstate", "another driver sets the frequencies (see scaling)"),
             _ => Finding::bad(
                 "amd_pstate",
                 mode,
-                "in passive mode the kernel asks for each step; the study's VM was not always quicker than without the driver",
+                "in passive mode the kernel requests each frequency; the study's VM was not always faster than without the driver",
                 (
-                    "idle watts change; under `active` the governors are two (see scaling)",
-                    "echo active > /sys/devices/system/cpu/amd_pstate/status (for good: amd_pstate=active on the command line)",
+                    "idle power changes; `active` has only two governors (see scaling)",
+                    "echo active > /sys/devices/system/cpu/amd_pstate/status (permanently: \
+                        amd_pstate=active on the kernel's command line)",
                     format!("echo {mode} > /sys/devices/system/cpu/amd_pstate/status"),
                 ),
             ),
         }];
     }
     match t.text("/sys/devices/system/cpu/intel_pstate/status") {
-        Some("active") => vec![Finding::good("intel_pstate", "active", "the hardware's own steps")],
-        Some("off") => vec![Finding::none("intel_pstate", "another driver is in use")],
+        Some("active") => {
+            vec![Finding::good("intel_pstate", "active", "the hardware chooses the frequencies")]
+        }
+        Some("off") => {
+            vec![Finding::none("intel_pstate", "another driver sets the frequencies (see scaling)")]
+        }
         Some(mode) => vec![Finding::bad(
             "intel_pstate",
             mode,
-            "steps are asked for by the kernel where the hardware could choose them (HWP)",
+            "the kernel requests each frequency, although the hardware could choose (HWP)",
             (
-                "more or fewer watts",
+                "power use changes",
                 "echo active > /sys/devices/system/cpu/intel_pstate/status",
                 format!("echo {mode} > /sys/devices/system/cpu/intel_pstate/status"),
             ),
         )],
-        None => vec![Finding::none("amd_pstate, intel_pstate", "neither driver is in this kernel's use")],
+        None => vec![Finding::none("amd_pstate, intel_pstate", "the kernel uses neither driver")],
     }
 }

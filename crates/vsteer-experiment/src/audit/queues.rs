@@ -1,18 +1,18 @@
-//! Have virtio devices as many queues as there are vCPUs?
+//! Do virtio devices have as many queues as the VM has vCPUs?
 //!
-//! With fewer, vCPUs share queues and their interrupts: iperf3 gained much by more queues in the study, a build nothing. Read in the guest from its
-//! virtio devices; on the host from VMs as they run, else from libvirt's definitions ([`super::vms`]); where a definition was changed and its VM not started anew,
-//! that is told. Source: QEMU's `-device virtio-net-pci,help`; libvirt's formatdomain (driver queues); the study. Left out: queues that a guest leaves unused
-//! though it has them (`ethtool -L`), which only the guest tells.
+//! With fewer queues, vCPUs share queues and their interrupts. More queues made iperf3 much faster in the study,
+//! but not a build. In a guest the check reads the virtio devices. On a host it reads running VMs, otherwise
+//! libvirt's definitions ([`super::vms`]). It also reports a definition that changed after the VM started. Source:
+//! QEMU's `-device virtio-net-pci,help`; libvirt's formatdomain (driver queues); the study. Left out: queues that a
+//! guest does not use (`ethtool -L`), because the host cannot see them.
 
 use super::vms::{Device, Kind, Manager, Vm, Vms};
 use super::{Check, Finding, State, Tree};
 use std::collections::BTreeMap;
 
-/// See the file's head.
-pub const CHECK: Check = Check { name: "queues", doc: "virtio queues against vCPUs", look };
+pub const CHECK: Check = Check { name: "queues", doc: "number of virtio queues compared with vCPUs", look };
 
-/// More bring little (the study: 16 of 32).
+/// More queues bring little (the study: 16 queues for 32 vCPUs).
 const ENOUGH: usize = 16;
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -37,28 +37,30 @@ fn look(t: &Tree) -> Vec<Finding> {
     found.extend(vms.running_and_defined().flat_map(|(r, d)| differ(r, d)));
     if found.is_empty() {
         let why = t.definitions_unread();
-        let why = why.unwrap_or_else(|| "no virtio device, and no VM with one, is here".to_owned());
+        let why = why.unwrap_or_else(|| "no virtio device and no VM with one found".to_owned());
         vec![Finding::none("virtio queues", why)]
     } else {
         found
     }
 }
 
-/// Is the network of this path a virtio device? Bridges, tunnels and VLANs of the guest's own have one queue each and are nobody's to give more.
+/// Is the network of this path a virtio device? A guest's own bridges, tunnels and VLANs have one queue each.
 fn is_virtio(t: &Tree, path: &str) -> bool {
     let device = path.split('/').next().unwrap_or(path);
     let mut buses = t.matching("/sys/class/net/", "/device/modalias").peekable();
     if buses.peek().is_some() {
-        // What stands for no device has no bus.
+        // A network without a device has no bus.
         return buses.any(|(of, alias)| of == device && alias.starts_with("virtio:"));
     }
-    // Trees that were captured before buses were: by names that devices have, and VLANs (eth0.5) and others have not.
+    // Older captures have no buses: decide by the name, which excludes VLANs (eth0.5) and others.
     ["eth", "en"].iter().any(|begin| device.starts_with(begin))
         && device.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 fn element(driver: &str, queues: usize) -> String {
-    format!("<driver name='{driver}' queues='{queues}'/> in the VM's definition, and start it anew")
+    format!(
+        "set <driver name='{driver}' queues='{queues}'/> in the VM's definition, then stop and start the VM"
+    )
 }
 
 fn of_vm(vm: &Vm, device: &Device) -> Finding {
@@ -68,28 +70,35 @@ fn of_vm(vm: &Vm, device: &Device) -> Finding {
         Err(why) => return Finding::none(format!("queues of {name}"), why.as_str()),
     };
     if device.kind == Kind::SingleQueue {
-        let why = "the host's side of it has one queue and no more: a tap device, vhost-user and vhost-vdpa can have several";
+        let why = "this network type has only one queue on the host; a tap device, vhost-user or \
+            vhost-vdpa can have several";
         return Finding::new(format!("queues of {name}"), State::DoesNotApply, "1", why);
     }
-    let id = if device.id.is_empty() { "it" } else { &device.id };
+    let id = if device.id.is_empty() { "the device" } else { &device.id };
     let change = |n: usize| match (vm.manager, device.kind) {
         (Manager::Libvirt, Kind::Disk) => element("qemu", n),
         (Manager::Libvirt, Kind::Scsi) => {
-            format!("<driver queues='{n}'/> of the controller, and start it anew")
+            format!("set <driver queues='{n}'/> of the controller, then stop and start the VM")
         }
         (Manager::Libvirt, _) => element("vhost", n),
         (Manager::Proxmox(vm), Kind::Network | Kind::SingleQueue) => {
-            format!("`qm set {vm} --{id} ...,queues={n}` with the rest of it as it is, and start it anew")
+            format!(
+                "run `qm set {vm} --{id} ...,queues={n}` with the other values unchanged, then stop \
+                and start the VM"
+            )
         }
         (Manager::Nobody, Kind::Network | Kind::SingleQueue) => {
-            format!("queues={n} of its -netdev and mq=on,vectors={} of {id}, and start it anew", 2 * n + 2)
+            format!(
+                "set queues={n} of its -netdev and mq=on,vectors={} of {id}, then stop and start the VM",
+                2 * n + 2
+            )
         }
-        (_, _) => format!("num-queues={n} of {id}, and start it anew"),
+        (_, _) => format!("set num-queues={n} of {id}, then stop and start the VM"),
     };
     let mut finding = told(&name, queues, vm.vcpus, &format!(", {}", vm.told_by()), &change);
     if let (State::Not, Some(unused)) = (finding.state, device.unused) {
         finding.reason = format!(
-            "its -netdev has {unused} queues, and the device without mq=on uses one: {}",
+            "the -netdev has {unused} queues, but the device uses only one without mq=on: {}",
             finding.reason
         );
     }
@@ -105,21 +114,23 @@ fn told(
 ) -> Finding {
     let (setting, value) = (format!("queues of {device}"), format!("{queues} for {vcpus} vCPUs{told_by}"));
     if queues >= vcpus.min(ENOUGH) {
-        return Finding::good(setting, value, "each vCPU has its own, or there are enough");
+        return Finding::good(setting, value, "each vCPU has its own queue, or there are at least 16");
     }
     Finding::bad(
         setting,
         value,
-        "vCPUs share queues: traffic from many vCPUs waits; a VM that only computes gains nothing",
+        "vCPUs share queues, so I/O from many vCPUs waits; a VM that only computes does not suffer",
         (
-            "a vhost thread's memory per queue; with 32 queues the study's VM hung at boot unless its vCPUs were pinned",
+            "each queue needs memory for a vhost thread; with 32 queues the study's VM hung at boot unless \
+                its vCPUs were pinned",
             change(vcpus.min(ENOUGH)),
             change(queues),
         ),
     )
 }
 
-/// Networks of which the definition says another number of queues than they run with: the same network by its address.
+/// Findings for networks whose number of queues differs between the running VM and its definition. MAC addresses
+/// match them.
 fn differ<'a>(running: &'a Vm, defined: &'a Vm) -> impl Iterator<Item = Finding> + 'a {
     let said = |d: &Device| {
         let mac = d.mac.as_ref()?;
@@ -130,13 +141,13 @@ fn differ<'a>(running: &'a Vm, defined: &'a Vm) -> impl Iterator<Item = Finding>
         (runs != said).then(|| {
             let name = &running.name;
             Finding::bad(
-                format!("queues of {} of VM {name:?} against its definition", device.label()),
+                format!("queues of {} of VM {name:?} compared with its definition", device.label()),
                 format!("{runs} running, {said} defined"),
-                "the definition was changed and the VM not started anew",
+                "the definition changed after the VM started",
                 (
-                    "the VM is down while it is started anew",
-                    format!("`virsh shutdown {name}`, and `virsh start {name}` when it is down"),
-                    format!("<driver name='vhost' queues='{runs}'/> in the VM's definition"),
+                    "the VM is down during the restart",
+                    format!("run `virsh shutdown {name}`, then `virsh start {name}` when the VM is down"),
+                    format!("set <driver name='vhost' queues='{runs}'/> in the VM's definition"),
                 ),
             )
         })

@@ -1,11 +1,10 @@
-//! Which driver sets the processors' frequencies, and by which governor?
+//! Which driver and which governor set the processors' frequencies?
 //!
-//! The published study's quick check: acpi-cpufreq under a profile that picks the governor powersave made a VM's build 45 % longer. Source: Red Hat Developer,
-//! "A VM tuning case study", 26 August 2025; Documentation/admin-guide/pm/cpufreq.rst.
+//! In the published study, acpi-cpufreq with the governor powersave made a build in a VM 45 % slower. Source: Red
+//! Hat Developer, "A VM tuning case study", 26 August 2025; Documentation/admin-guide/pm/cpufreq.rst.
 
 use super::{Check, Finding, Tree};
 
-/// See the file's head.
 pub const CHECK: Check = Check { name: "scaling", doc: "frequency driver and governor", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
@@ -13,9 +12,9 @@ fn look(t: &Tree) -> Vec<Finding> {
     let drivers = Tree::counted(t.matching(base, "/cpufreq/scaling_driver").map(|(_, d)| d));
     let Some((driver, _)) = drivers.first() else {
         let why = if t.is_guest() {
-            "a guest's frequencies are its host's"
+            "a guest runs at its host's frequencies"
         } else {
-            "the kernel scales no frequencies here"
+            "the kernel does not scale frequencies"
         };
         return vec![Finding::none("scaling driver", why)];
     };
@@ -24,7 +23,8 @@ fn look(t: &Tree) -> Vec<Finding> {
 }
 
 fn of_driver(t: &Tree, driver: &str) -> Finding {
-    // Before Zen 2 there is no table of performance levels (CPPC) that amd-pstate could use: Documentation/admin-guide/pm/amd-pstate.rst.
+    // Processors before Zen 2 have no performance levels (CPPC) for amd-pstate:
+    // Documentation/admin-guide/pm/amd-pstate.rst.
     let knows_levels = t.amd().is_some_and(|of| match of {
         (Some(family), Some(model)) => family > 23 || (family == 23 && model >= 48),
         _ => true,
@@ -33,54 +33,55 @@ fn of_driver(t: &Tree, driver: &str) -> Finding {
         "acpi-cpufreq" if knows_levels => Finding::bad(
             "scaling driver",
             driver,
-            "on AMD's newer processors amd-pstate knows finer steps; under acpi-cpufreq the study's VM took up to 45 % longer",
+            "amd-pstate has finer steps on newer AMD processors; with acpi-cpufreq the study's VM took up to 45 % longer",
             (
-                "needs a boot; idle watts change (measure them)",
-                "kernel command line: amd_pstate=active (grubby --update-kernel=ALL --args=amd_pstate=active)",
-                "grubby --update-kernel=ALL --remove-args=amd_pstate, and boot",
+                "needs a reboot; idle power changes (measure it)",
+                "add amd_pstate=active to the kernel's command line and reboot (grubby --update-kernel=ALL \
+                    --args=amd_pstate=active)",
+                "grubby --update-kernel=ALL --remove-args=amd_pstate, then reboot",
             ),
         ),
-        d => Finding::good("scaling driver", d, "the processor's own driver, as far as its name tells"),
+        d => Finding::good("scaling driver", d, "the name indicates the processor's own driver"),
     }
 }
 
 /// `governors`: each governor with its number of CPUs, the most frequent first.
 fn of_governors(driver: &str, governors: &[(&str, usize)]) -> Finding {
     let told: Vec<String> = governors.iter().map(|(g, n)| format!("{g} on {n} CPUs")).collect();
-    // Under an autonomous driver "powersave" is the ordinary name of "as the hardware sees fit".
+    // With an autonomous driver, "powersave" means that the hardware chooses.
     let autonomous = ["amd-pstate-epp", "intel_pstate"].contains(&driver);
     let slow = governors.iter().any(|(g, _)| *g == "powersave") && !autonomous;
     if governors.len() > 1 {
         Finding::bad(
             "governor",
             told.join(", "),
-            "CPUs differ: a VM's speed depends on where it runs",
+            "the CPUs differ, so a VM's speed depends on where it runs",
             (
                 "none",
-                format!("one governor on all: cpupower frequency-set -g {}", governors[0].0),
-                "the former ones, CPU by CPU",
+                format!("cpupower frequency-set -g {}", governors[0].0),
+                "set the former governor of each CPU",
             ),
         )
     } else if let Some(("userspace", _)) = governors.first() {
         Finding::bad(
             "governor",
             told.join(", "),
-            "the frequency is what somebody set last, whatever the load",
+            "the frequency stays as a program last set it, whatever the load",
             (
-                "a program that sets it would no longer do so",
+                "the program that sets the frequency loses control of it",
                 "cpupower frequency-set -g schedutil",
                 "cpupower frequency-set -g userspace",
             ),
         )
     } else if governors.is_empty() {
-        Finding::none("governor", "no governor is told, though there is a driver")
+        Finding::none("governor", "the kernel reports a driver but no governor")
     } else if slow {
         Finding::bad(
             "governor",
             told.join(", "),
-            "it keeps the lowest frequency",
+            "the governor keeps the lowest frequency",
             (
-                "more watts",
+                "uses more power",
                 "cpupower frequency-set -g schedutil (or tuned-adm profile throughput-performance)",
                 "cpupower frequency-set -g powersave",
             ),
@@ -90,9 +91,11 @@ fn of_governors(driver: &str, governors: &[(&str, usize)]) -> Finding {
             "governor",
             told.join(", "),
             match governors.first() {
-                _ if autonomous => "the hardware chooses, by the energy preference",
-                Some(("performance", _)) => "it keeps the highest frequency: quick, and no saving",
-                _ => "it follows the load",
+                _ if autonomous => "the hardware chooses the frequency by the energy preference",
+                Some(("performance", _)) => {
+                    "the governor keeps the highest frequency: fast, but saves no energy"
+                }
+                _ => "the governor follows the load",
             },
         )
     }

@@ -1,18 +1,17 @@
-//! Do cores run two threads, and is that safe between VMs?
+//! Do cores run two threads (SMT), and is that safe between VMs?
 //!
-//! Threads of a core share caches and buffers; where the kernel calls a vulnerability open while SMT is on, VMs of different owners can learn from
-//! each other. Source: Documentation/admin-guide/hw-vuln/{mds,l1tf}.rst.
+//! Threads of a core share caches and buffers. If the kernel reports a vulnerability as open because of SMT, VMs of
+//! different owners can read each other's data. Source: Documentation/admin-guide/hw-vuln/{mds,l1tf}.rst.
 
 use super::{Check, Finding, State, Tree, mitigations};
 
-/// See the file's head.
-pub const CHECK: Check = Check { name: "smt", doc: "threads of cores", look };
+pub const CHECK: Check = Check { name: "smt", doc: "threads per core (SMT)", look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(control) = t.text("/sys/devices/system/cpu/smt/control") else {
-        return vec![Finding::none("SMT", "this kernel tells nothing of it")];
+        return vec![Finding::none("SMT", "this kernel does not report SMT")];
     };
-    // Where SMT is on and L1TF is open whatever SMT is, the kernel names SMT no more (bugs.c, l1tf_show_state).
+    // If L1TF is open whatever the state of SMT, the kernel does not mention SMT (bugs.c, l1tf_show_state).
     let is_open = |(name, said): &(&str, &str)| {
         said.contains("SMT vulnerable")
             || (*name == "l1tf" && !said.contains("SMT ") && !mitigations::open(said).is_empty())
@@ -26,21 +25,29 @@ fn look(t: &Tree) -> Vec<Finding> {
                 "SMT",
                 State::DoesNotApply,
                 "on",
-                "this kernel tells nothing of vulnerabilities, so nobody knows whether that is safe between VMs",
+                "this kernel does not report vulnerabilities, so vsteer does not know whether SMT is safe \
+                    between VMs",
             )]
         }
         "notsupported" | "notimplemented" => {
-            vec![Finding::none("SMT", "cores have one thread each, or a guest is not shown them")]
+            vec![Finding::none(
+                "SMT",
+                "cores have one thread each, or the host hides the threads from this guest",
+            )]
         }
         "on" if open.is_empty() => {
-            vec![Finding::good("SMT", "on", "more runs at once; no vulnerability is open because of it")]
+            vec![Finding::good(
+                "SMT",
+                "on",
+                "more threads run at once, and no vulnerability is open because of SMT",
+            )]
         }
         "on" => vec![Finding::bad(
             "SMT",
             "on",
-            format!("open while it is on: {}", open.join(", ")),
+            format!("vulnerabilities that are open while SMT is on: {}", open.join(", ")),
             (
-                "half of the logical CPUs; VMs of one owner alone need no change",
+                "loses half of the logical CPUs; not needed if all VMs have one owner",
                 "echo off > /sys/devices/system/cpu/smt/control, or core scheduling",
                 "echo on > /sys/devices/system/cpu/smt/control",
             ),
@@ -49,7 +56,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             "SMT",
             State::AsItShould,
             off,
-            "one thread per core: safe, at the price of throughput",
+            "one thread per core: safe, but less throughput",
         )],
     }
 }

@@ -1,5 +1,5 @@
-//! Each check in each of its states. Trees here are made up after the kernel's documents, a few files each, and say so; one captured on a real machine
-//! is in vsteer-host's tests.
+//! Each check in each of its states. Trees here are made up after the kernel's documents, a few files each, and say
+//! so; one captured on a real machine is in vsteer-host's tests.
 
 mod mitigations;
 mod running;
@@ -326,7 +326,7 @@ fn definitions_of_vms_are_read() {
     assert_eq!(said(&t, "balloon", "memory of VM \"web\"").0, Not);
     assert_eq!(said(&t, "queues", "queues of network of VM \"web\"").0, Not);
     let half = VM.replace("cpuset='1'/>\n  </cputune>", "cpuset='2'/>\n  </cputune>");
-    assert!(said(&of(&half), "pinning", "pins").1.contains("roam"));
+    assert!(said(&of(&half), "pinning", "pins").1.contains("only some"));
     let none =
         VM.replace("<vcpupin", "<other").replace("2097152", "4194304").replace("queues='2'", "queues='4'");
     let t = of(&none);
@@ -334,7 +334,7 @@ fn definitions_of_vms_are_read() {
         [said(&t, "pinning", "pins").0, said(&t, "balloon", "memory").0, said(&t, "queues", "queues").0],
         [Good; 3]
     );
-    // Cut anywhere it is no fault.
+    // Truncated text is not an error.
     for n in 0..VM.len() {
         drop((audit(&of(&VM[..n])), audit(&of(&definition::reduced(&VM[..n])))));
     }
@@ -360,7 +360,7 @@ fn a_profile_that_is_not_in_force_is_told() {
     // verify says OK here: there is no cpufreq.
     let t = with(&[("/proc/sys/vm/swappiness", "10"), ("/proc/sys/vm/dirty_ratio", "20")]);
     let (state, why) = said(&t, "tuned", "tuned profile");
-    assert!(state == Not && why.contains("governor=performance: nothing here can be set so"), "{why}");
+    assert!(state == Not && why.contains("governor=performance: this machine has no such setting"), "{why}");
     let t = with(&[
         ("/proc/sys/vm/swappiness", "10"),
         ("/proc/sys/vm/dirty_ratio", "20"),
@@ -372,7 +372,7 @@ fn a_profile_that_is_not_in_force_is_told() {
         ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
     ]);
     let (state, why) = said(&t, "tuned", "tuned profile");
-    assert!(state == Not && why.contains("vm.swappiness=10: in force is 60"), "{why}");
+    assert!(state == Not && why.contains("vm.swappiness=10: the value in force is 60"), "{why}");
     let mut t = with(&[]);
     t.files.remove("/usr/lib/tuned/fast/tuned.conf");
     assert_eq!(said(&t, "tuned", "tuned profile").0, Not);
@@ -432,9 +432,9 @@ fn every_processor_must_be_quick() {
         said(&with(files.collect()), "energy", "energy preference")
     };
     let (state, why) = of(&["performance", "performance", "power", "balance_power", "performance"]);
-    assert!(state == Not && why.contains("2 of 5 CPUs are told to save"), "{why}");
+    assert!(state == Not && why.contains("2 of 5 CPUs prefer to save"), "{why}");
     assert_eq!(of(&["performance", "balance_performance", "default"]).0, Good);
-    assert_eq!(of(&["balance_power", "balance_power"]), (Not, "the processor is told to save".into()));
+    assert_eq!(of(&["balance_power", "balance_power"]), (Not, "the processors prefer to save energy".into()));
 }
 
 #[test]

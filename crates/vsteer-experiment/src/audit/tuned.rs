@@ -1,20 +1,21 @@
-//! Is tuned's active profile really in force?
+//! Are the settings of tuned's active profile really in force?
 //!
-//! `tuned-adm profile` without its daemon answers 0 and does nothing, and `tuned-adm verify` says OK where there is no cpufreq to look at (tuned 2.20). So the profile's
-//! own file is read, with those that it includes, and what it names is compared: governor, energy preference, sysctls. Source: tuned.conf(5).
+//! Without its daemon `tuned-adm profile` exits with 0 but does nothing, and `tuned-adm verify` reports OK on a
+//! machine without cpufreq (tuned 2.20). So the check reads the profile's file and the profiles it includes. It
+//! compares governor, energy preference and sysctls with the values in force. Source: tuned.conf(5).
 //!
-//! Left out: what plugins other than `[cpu]` and `[sysctl]` set; variables (`${...}`), which are told as not looked at.
+//! Left out: settings of plugins other than `[cpu]` and `[sysctl]`, and values with variables (`${...}`).
 
 use super::{Check, Finding, Tree};
 use std::collections::BTreeMap;
 
-/// See the file's head.
-pub const CHECK: Check = Check { name: "tuned", doc: "tuned's profile against what is in force", look };
+pub const CHECK: Check =
+    Check { name: "tuned", doc: "tuned's profile compared with the values in force", look };
 
-/// Profiles include each other; not deeper than this.
+/// Deepest chain of included profiles that is read.
 const DEPTH: usize = 8;
 
-/// What a profile sets: section and key, value.
+/// Collects the settings of a profile as (section, key) and value; `false` if the profile has no file.
 fn settings(t: &Tree, profile: &str, depth: usize, into: &mut BTreeMap<(String, String), String>) -> bool {
     let places = ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
     let Some(text) = places.iter().find_map(|p| t.text(&format!("{p}/{profile}/tuned.conf"))) else {
@@ -35,16 +36,16 @@ fn settings(t: &Tree, profile: &str, depth: usize, into: &mut BTreeMap<(String, 
             own.push(((section.clone(), key.to_owned()), value.to_owned()));
         }
     }
-    // Its own win over those that it includes.
+    // A profile's own settings override the included ones.
     into.extend(own);
     true
 }
 
-/// The active profile's settings; is there a file of each profile?
+/// The settings of the active profiles, and whether each profile has a file.
 fn wanted(t: &Tree) -> (BTreeMap<(String, String), String>, bool) {
     let mut all = BTreeMap::new();
     let active = t.text("/etc/tuned/active_profile").unwrap_or_default();
-    // Every profile's, also after one that is not there.
+    // Reads every profile, also after one without a file.
     let found: Vec<bool> = active.split_whitespace().map(|p| settings(t, p, 0, &mut all)).collect();
     (all, found.into_iter().all(|there| there))
 }
@@ -66,8 +67,8 @@ pub fn sysctls(t: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Is this in force what a profile wants, or one of its choices ("schedutil|ondemand": the first that there is)? ">16384" is at least, "<10" at most: tuned sets
-/// it where what it finds is less, or more (its plugins' base.py, _process_assignment_modifiers).
+/// Does the value in force match the wanted one? ">16384" means at least and "<10" at most (tuned's plugins/base.py,
+/// _process_assignment_modifiers).
 fn is_so(wanted: &str, in_force: &str) -> bool {
     let wanted = wanted.trim().trim_matches(['"', '\'']).trim();
     let number = |text: &str| text.trim().parse::<i128>().ok();
@@ -81,15 +82,15 @@ fn is_so(wanted: &str, in_force: &str) -> bool {
 
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(active) = t.text("/etc/tuned/active_profile").filter(|p| !p.is_empty()) else {
-        return vec![Finding::none("tuned", "it is not set up here")];
+        return vec![Finding::none("tuned", "tuned has no active profile")];
     };
     let (wanted, known) = wanted(t);
     if !known {
         return vec![Finding::bad(
             "tuned profile",
             active,
-            "there is no file of that profile",
-            ("none", "tuned-adm list, then tuned-adm profile NAME", "tuned-adm profile of the former one"),
+            "the profile has no file",
+            ("none", "tuned-adm list, then tuned-adm profile NAME", "tuned-adm profile with the former name"),
         )];
     }
     let mut off = Vec::new();
@@ -110,24 +111,24 @@ fn look(t: &Tree) -> Vec<Finding> {
         looked += 1;
         let same = |f: &&str| value.split('|').any(|wanted| is_so(wanted, f));
         if found.is_empty() {
-            off.push(format!("{key}={value}: nothing here can be set so"));
+            off.push(format!("{key}={value}: this machine has no such setting"));
         } else if let Some(other) = found.iter().find(|f| !same(f)) {
-            off.push(format!("{key}={value}: in force is {other}"));
+            off.push(format!("{key}={value}: the value in force is {other}"));
         }
     }
     if off.is_empty() {
         return vec![Finding::good(
             "tuned profile",
             active,
-            format!("{looked} of its settings were looked at and are in force"),
+            format!("all {looked} checked settings of the profile are in force"),
         )];
     }
     vec![Finding::bad(
         "tuned profile",
         active,
-        format!("it is active by its name, and not in force: {}", off.join("; ")),
+        format!("the profile is active, but these settings are not in force: {}", off.join("; ")),
         (
-            "other services may set the same",
+            "another service may set the same values",
             format!("start the daemon, then: tuned-adm profile {active}"),
             "tuned-adm off",
         ),

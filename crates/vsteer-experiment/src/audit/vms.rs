@@ -1,107 +1,109 @@
-//! Which VMs are here, with how many vCPUs, pinned where, and with how many queues?
+//! Which VMs does this machine have, and how many vCPUs, pins and queues does each have?
 //!
-//! A VM that runs is told by its QEMU: libvirt's, Proxmox's and one started by hand all have a command line and, with `-name ...,debug-threads=on`, a named
-//! thread per vCPU whose `Cpus_allowed_list` is its pin. A VM that does not run is told by libvirt's definition. What is the same VM runs and is defined
-//! under one name (and UUID, where both say one): then what runs is in force, and the checks say where its definition differs.
+//! A running VM is read from its QEMU process, whether libvirt, Proxmox or a person started it. With `-name
+//! ...,debug-threads=on` each vCPU has a named thread whose `Cpus_allowed_list` is its pin. A stopped VM is read
+//! from libvirt's definition. A running VM and a definition are the same VM if their names match, and their UUIDs
+//! if both have one. Then the running values count, and the checks report differences.
 //!
-//! Here a command line has been reduced to the options and keys that matter, JSON among them rewritten as `key=value` (the host crate's
-//! `audit/running.rs`). A word that is not understood is skipped.
+//! The command line was reduced to the options and keys that matter, with JSON rewritten as `key=value` (the host
+//! crate's `audit/running.rs`). Unknown words are skipped.
 //!
-//! Source: QEMU 7.2: `qemu-options.hx`; `hw/core/machine-smp.c` (what `-smp` leaves out); `hw/virtio/virtio-pci.c`, `virtio_pci_optimal_num_queues`, and
-//! `hw/core/machine.c`, `hw_compat_5_1` (queues of disks; so `info qtree` shows them); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu,
-//! cputune, driver).
+//! Source: QEMU 7.2: `qemu-options.hx`; `hw/core/machine-smp.c` (what `-smp` leaves out); `hw/virtio/virtio-pci.c`,
+//! `virtio_pci_optimal_num_queues`, and `hw/core/machine.c`, `hw_compat_5_1` (queues of disks; so `info qtree`
+//! shows them); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu, cputune, driver).
 //!
-//! Left out: configuration files (`-readconfig`); disks of definitions that name no number of queues; GAP(audit-live): devices that a monitor added later, and
-//! VMs of other VMMs than QEMU.
+//! Left
+//! out: configuration files (`-readconfig`); disks whose definition has no number of queues. GAP(audit-live):
+//! devices that a monitor added later, and VMs of VMMs other than QEMU.
 
 use super::Tree;
 use super::definition::{attribute, content, elements, name_of, vcpus_of};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 
-/// Queues of a disk at most, as QEMU has them by itself (VIRTIO_QUEUE_MAX; a SCSI controller's two others do not matter to an audit).
+/// Most queues of a disk in QEMU (VIRTIO_QUEUE_MAX). The two extra queues of a SCSI controller do not matter here.
 const QUEUES_MAX: usize = 1024;
-/// QEMU's version since which machines have as many queues per disk as vCPUs.
+/// First QEMU version whose machines have as many queues per disk as vCPUs.
 const QUEUES_SINCE: (u32, u32) = (5, 2);
-/// Machine types without a version: the newest of their QEMU.
+/// Machine types without a version, which are the newest of their QEMU.
 const UNVERSIONED: [&str; 10] =
     ["", "pc", "q35", "virt", "microvm", "pseries", "s390-ccw-virtio", "s390-ccw", "s390", "isapc"];
 
-/// Whence a VM is known.
+/// Where the facts about a VM come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// It runs, as this process.
+    /// A running QEMU process with this id.
     Running(u32),
-    /// libvirt's definition.
+    /// A definition of libvirt.
     Defined,
 }
 
-/// Who can change it.
+/// Program that can change a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manager {
-    /// libvirt.
+    /// The VM belongs to libvirt.
     Libvirt,
-    /// Proxmox VE, as this VM. Untried.
+    /// Proxmox VE, with its VM id. Untried.
     Proxmox(u32),
-    /// Who started the process.
+    /// No manager: a person started the QEMU process.
     Nobody,
 }
 
-/// A vCPU's pin.
+/// Pin of a vCPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// The thread, where it runs.
+    /// Thread id; `None` if the VM does not run.
     pub tid: Option<u32>,
-    /// Where it may run; `None`: on every pCPU.
+    /// pCPUs where the vCPU may run; `None`: all.
     pub cpus: Option<CpuSet>,
 }
 
-/// What a device is.
+/// Kind of a virtio device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A network of which the host's side can have several queues.
+    /// Network that can have several queues on the host.
     Network,
-    /// A network that has one queue and no more (QEMU's own user network).
+    /// Network that has only one queue (QEMU's user network).
     SingleQueue,
-    /// A disk.
+    /// Disk on virtio-blk.
     Disk,
-    /// A SCSI controller.
+    /// SCSI controller on virtio-scsi.
     Scsi,
 }
 
 /// A virtio device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// What it is.
+    /// Kind of the device.
     pub kind: Kind,
-    /// QEMU's name of it; empty where it has none.
+    /// QEMU's name of the device; empty if it has none.
     pub id: String,
-    /// A network's address.
+    /// MAC address of a network.
     pub mac: Option<String>,
-    /// Its queues (of a network: pairs), or why that is not told.
+    /// Number of queues (of a network: pairs), or why it is unknown.
     pub queues: Result<usize, String>,
-    /// Queues that the host's side of a network has, where it has more than the device uses.
+    /// Queues of a network on the host, if it has more than the device uses.
     pub unused: Option<usize>,
 }
 
-/// A VM.
+/// A VM as the audit sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Its UUID, where it is said.
+    /// UUID of the VM, if known.
     pub uuid: Option<String>,
-    /// Whence it is known.
+    /// Where the facts come from.
     pub source: Source,
-    /// Who can change it.
+    /// Program that can change the VM.
     pub manager: Manager,
-    /// How many vCPUs it has.
+    /// Number of vCPUs.
     pub vcpus: usize,
-    /// Each vCPU's pin, or why that is not told.
+    /// Pin of each vCPU, or why the pins are unknown.
     pub pins: Result<BTreeMap<u32, Pin>, String>,
-    /// Where its first thread may run, while it runs: vCPUs that nobody pinned may run there too.
+    /// pCPUs where the process's first thread may run, and so its unpinned vCPUs; `None`: all, or the VM does not run.
     pub confined: Option<CpuSet>,
-    /// Its virtio devices.
+    /// Virtio devices of the VM.
     pub devices: Vec<Device>,
 }
 
@@ -113,7 +115,7 @@ pub struct Vms {
 }
 
 impl Vms {
-    /// Reads them.
+    /// Reads all VMs of a tree.
     pub fn of(t: &Tree) -> Vms {
         let pid = |(pid, text): (&str, &str)| running(t, pid.parse().ok()?, text);
         let running = t.matching("/proc/", "/cmdline").filter_map(pid).collect();
@@ -121,26 +123,26 @@ impl Vms {
         Vms { running, defined: defined.collect() }
     }
 
-    /// What is in force: VMs that run, and definitions of those that do not.
+    /// Running VMs, and definitions of the VMs that do not run.
     pub fn in_force(&self) -> impl Iterator<Item = &Vm> {
         let idle = |d: &&Vm| !self.running.iter().any(|r| r.is(d));
         self.running.iter().chain(self.defined.iter().filter(idle))
     }
 
-    /// VMs that run, each with its definition.
+    /// Running VMs that have a definition, each with its definition.
     pub fn running_and_defined(&self) -> impl Iterator<Item = (&Vm, &Vm)> {
         self.running.iter().filter_map(|r| Some((r, self.defined.iter().find(|d| r.is(d))?)))
     }
 }
 
 impl Vm {
-    /// Are these one VM?
+    /// Are both the same VM?
     fn is(&self, other: &Vm) -> bool {
         let apart = matches!((&self.uuid, &other.uuid), (Some(a), Some(b)) if a != b);
         self.name == other.name && !apart
     }
 
-    /// Whence it is known, in a word.
+    /// Where the facts come from, as one word.
     pub fn told_by(&self) -> &'static str {
         match self.source {
             Source::Running(_) => "running",
@@ -150,7 +152,7 @@ impl Vm {
 }
 
 impl Device {
-    /// What it is called.
+    /// Printable name of the device.
     pub fn label(&self) -> String {
         let kind = match self.kind {
             Kind::Network | Kind::SingleQueue => "network",
@@ -161,7 +163,7 @@ impl Device {
     }
 }
 
-/// The online CPUs, where that is told.
+/// The online CPUs, if known.
 pub fn online(t: &Tree) -> Option<CpuSet> {
     t.text("/sys/devices/system/cpu/online")?.parse().ok().filter(|c: &CpuSet| !c.is_empty())
 }
@@ -170,7 +172,7 @@ pub fn online(t: &Tree) -> Option<CpuSet> {
 type Pairs = BTreeMap<String, String>;
 
 fn pairs(text: &str) -> Pairs {
-    // No command line holds a NUL within a word.
+    // A word of a command line never contains NUL.
     let text = text.replace(",,", "\0");
     let pair =
         |word: &str| word.replace('\0', ",").split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
@@ -181,7 +183,7 @@ fn number(pairs: &Pairs, key: &str) -> Option<usize> {
     pairs.get(key)?.parse().ok().filter(|n| *n > 0)
 }
 
-/// What a QEMU's reduced command line and its threads say.
+/// The VM of a QEMU process, by its reduced command line and its threads.
 fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
     let words: Vec<&str> = text.split('\0').collect();
     let (program, rest) = words.split_first()?;
@@ -191,7 +193,7 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
         let at = rest.chunks_exact(2).rposition(|w| w[0].strip_prefix('-') == Some(name))?;
         Some(rest[2 * at + 1])
     };
-    // A later word of a kind adds to, or overrides, what a former one says.
+    // A later option of the same name adds to or overrides an earlier one.
     let all = |name: &str| -> Pairs {
         options.iter().filter(|(o, _)| *o == name).flat_map(|(_, p)| p.clone()).collect()
     };
@@ -201,7 +203,7 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
     smp.extend(all("smp"));
     let started = started(&smp);
     let (pins, confined) = pins(t, pid, name.get("debug-threads").is_some_and(|v| v == "on"));
-    // Threads tell of vCPUs that were plugged in later, too.
+    // The threads also include vCPUs that were plugged in later.
     let vcpus = pins.as_ref().map_or(started, BTreeMap::len);
     let disks = disk_queues(machine.get("type").map_or("", String::as_str), started);
     let libvirt =
@@ -244,7 +246,7 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
     })
 }
 
-/// How many vCPUs QEMU starts with, by `-smp`; what that leaves out is one, or what the rest makes it.
+/// Number of vCPUs that QEMU starts with, by `-smp`. A missing count is 1 or follows from the others.
 fn started(smp: &Pairs) -> usize {
     let product = || {
         smp.iter()
@@ -259,10 +261,10 @@ fn allowed(t: &Tree, path: &str) -> Option<CpuSet> {
     t.text(path)?.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?.parse().ok()
 }
 
-/// Pins of a process's vCPUs, or why they are not told; and where its first thread may run.
+/// Pins of a process's vCPUs, or why they are unknown; and where its first thread may run.
 fn pins(t: &Tree, pid: u32, named: bool) -> (Result<BTreeMap<u32, Pin>, String>, Option<CpuSet>) {
     let Some(online) = online(t) else {
-        return (Err("which pCPUs are online is not told here".into()), None);
+        return (Err("the kernel does not report which pCPUs are online".into()), None);
     };
     let on = |path: &str| allowed(t, path).map(|c| c.intersection(&online));
     let confined = on(&format!("/proc/{pid}/status")).filter(|c| *c != online);
@@ -270,7 +272,7 @@ fn pins(t: &Tree, pid: u32, named: bool) -> (Result<BTreeMap<u32, Pin>, String>,
     let mut pins = BTreeMap::new();
     for (tid, comm) in t.matching(&tasks, "/comm") {
         if comm.starts_with("ALL CPUs") {
-            let why = "one thread runs all of its vCPUs (TCG without a thread for each)";
+            let why = "one thread runs all vCPUs of this VM (TCG without a thread per vCPU)";
             return (Err(why.into()), confined);
         }
         let vcpu = || comm.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok();
@@ -280,26 +282,26 @@ fn pins(t: &Tree, pid: u32, named: bool) -> (Result<BTreeMap<u32, Pin>, String>,
     }
     let pins = match (pins.is_empty(), named) {
         (false, _) => Ok(pins),
-        (true, true) => Err("no thread of a vCPU was there when it was looked at".into()),
-        (true, false) => Err("QEMU names no threads: start it with -name ...,debug-threads=on".into()),
+        (true, true) => Err("the QEMU process had no vCPU thread at that moment".into()),
+        (true, false) => Err("QEMU's threads have no names: start it with -name ...,debug-threads=on".into()),
     };
     (pins, confined)
 }
 
-/// Queues of a disk or SCSI controller on PCI that names no number, by the machine's type.
+/// Default number of queues of a disk or SCSI controller on PCI, by the machine type.
 fn disk_queues(machine: &str, vcpus: usize) -> Result<usize, String> {
     let end = machine.rsplit('-').next().unwrap_or_default();
-    // Proxmox adds its own version behind a plus sign.
+    // Proxmox adds its own version after a plus sign.
     let mut numbers = end.split('+').next().unwrap_or_default().split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < QUEUES_SINCE => Ok(1),
         (Some(Ok(_)), Some(Ok(_))) => Ok(vcpus.min(QUEUES_MAX)),
         _ if UNVERSIONED.contains(&machine) => Ok(vcpus.min(QUEUES_MAX)),
-        _ => Err(format!("what machines of type {machine:?} have where no number is named is not known")),
+        _ => Err(format!("vsteer does not know the default number of queues of machine type {machine:?}")),
     }
 }
 
-/// A `-device`, if it is one whose queues matter.
+/// The device of a `-device` option, if its queues matter.
 fn device(
     p: &Pairs,
     backends: &BTreeMap<&str, &Pairs>,
@@ -316,7 +318,7 @@ fn device(
             Some(fds) => fds.split(':').count(),
             None => number(b, "queues").unwrap_or(1),
         });
-        // Without mq a guest has one pair, whatever the host's side could do.
+        // Without mq a guest uses one queue pair, however many the host has.
         let mq = p.get("mq").is_some_and(|v| ["on", "yes", "true"].contains(&v.as_str()));
         let (queues, unused) = if mq || has == 1 { (has, None) } else { (1, Some(has)) };
         let mac = p.get("mac").map(|m| m.to_ascii_lowercase());
@@ -336,7 +338,8 @@ fn device(
     Some(Device { kind, id, mac: None, queues, unused: None })
 }
 
-/// A driver's name without its bus, and whether that is PCI. Without a bus it is the machine's own: channels on s390.
+/// A driver's name without its bus, and whether the bus is PCI. A name without a bus means the machine's default:
+/// channels on s390.
 fn bus(driver: &str, s390: bool) -> (&str, bool) {
     for end in ["-pci-non-transitional", "-pci-transitional", "-pci"] {
         if let Some(base) = driver.strip_suffix(end) {
@@ -349,7 +352,7 @@ fn bus(driver: &str, s390: bool) -> (&str, bool) {
     }
 }
 
-/// A network's kind by the type of the host's side, QEMU's or libvirt's name of it.
+/// Kind of a network by the type of its host side, in QEMU's or libvirt's words.
 fn network(of: &str) -> Kind {
     match of {
         "user" | "socket" | "stream" | "dgram" | "l2tpv3" | "vde" | "hubport" | "passt" | "slirp" => {
@@ -359,7 +362,7 @@ fn network(of: &str) -> Kind {
     }
 }
 
-/// `-nic` and `-net nic`: a virtio device, if it is one, has one queue, since `mq=on` cannot be said.
+/// The device of `-nic` or `-net nic`, which has one queue because these options do not support `mq=on`.
 fn nic(p: &Pairs) -> Option<Device> {
     let model = p.get("model")?;
     let kind = p.get("type").map_or(Kind::Network, |t| network(t));
@@ -369,7 +372,7 @@ fn nic(p: &Pairs) -> Option<Device> {
     virtio.then_some(Device { kind, id, mac, queues: Ok(1), unused: None })
 }
 
-/// What libvirt's definition says.
+/// The VM of a libvirt definition.
 fn defined(t: &Tree, file: &str, xml: &str) -> Vm {
     let vcpus = vcpus_of(xml);
     let plain = |text: &str| {

@@ -40,7 +40,7 @@ fn host(vms: &[(&str, u32, u32)]) -> HostConfig {
     }
 }
 
-/// Its counters at a second, each vCPU having been ready for so many ms of each second.
+/// Its counters at a second, each vCPU ready for this many ms of each second.
 fn batch(host: &HostConfig, at_s: u64, ready_ms: impl Fn(&str) -> u64) -> Batch {
     let of = |vm: &VmConfig| -> Vec<ThreadSample> {
         let ready_ns = Some(at_s * ready_ms(&vm.name) * 1_000_000);
@@ -86,13 +86,13 @@ fn shares_are_means_over_vcpus() {
 fn who_comes_and_goes_has_no_value() {
     let (both, one) = (host(&[("small", 10, 1), ("big", 20, 3)]), host(&[("big", 20, 3)]));
     for (before, after, pattern, why) in [
-        (&both, &one, "small", "ended"),
-        (&one, &both, "small", "began"),
-        (&both, &one, "*", "ended"),
-        (&one, &one, "small", "no such VM"),
+        (&both, &one, "small", "stopped"),
+        (&one, &both, "small", "started"),
+        (&both, &one, "*", "stopped"),
+        (&one, &one, "small", "no VM has this name"),
         (&host(&[("big", 20, 2)]), &one, "big", "vCPUs"),
-        // The same VM started anew has other threads.
-        (&host(&[("big", 30, 3)]), &one, "big", "throughout"),
+        // The same VM has other threads after a restart.
+        (&host(&[("big", 30, 3)]), &one, "big", "during the whole run"),
     ] {
         let found = ready(before, after, pattern);
         assert!(found.as_ref().is_err_and(|e| e.contains(why)), "{pattern}: {found:?}, not {why}");

@@ -280,9 +280,9 @@ fn vulnerabilities(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<u
 fn guest(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<usize, String> {
     // Said where nothing else is: a guest's frequencies are its host's. A tree with a frequency driver does not say.
     let scaling = told.iter().find(|f| text(f, "check") == "scaling").map_or("", |f| text(f, "reason"));
-    let said = if scaling.starts_with("a guest's") {
+    let said = if scaling.starts_with("a guest runs at") {
         true
-    } else if scaling.starts_with("the kernel scales no") {
+    } else if scaling.starts_with("the kernel does not scale") {
         false
     } else {
         return Ok(0);

@@ -1,8 +1,8 @@
 //! What does a vCPU's change of state mean? Accounts, speeds, the next event of its pCPU, and what it does to others.
 //!
-//! Everything of a host that no policy decides. [`super::Engine`] says what happens next and whom to ask; here it is done.
+//! Everything of a host that no policy decides. [`super::Engine`] decides the order of events; this file executes them.
 //!
-//! Left out: order (the engine's), and who runs (the policy's).
+//! Left out: the order of events (the engine's), and which vCPU runs (the policy's).
 
 use super::Watch;
 use crate::account::{Account, Rows, SPELL, Together, WOKEN, WOKEN_SPELL};
@@ -144,7 +144,7 @@ impl<W: Watch> Core<W> {
         h.state = to;
         h.since_ns = now_ns;
         if h.siblings {
-            // In this order a vCPU is no sibling of itself: it stops running before it is ready, and the other way.
+            // In this order a vCPU is not its own sibling: it stops running before it is ready, and the reverse.
             let t = &mut self.together[h.vm as usize];
             if from == State::Ready {
                 self.lag_ns[v] += t.any_ns(now_ns) - h.lag_mark_ns;

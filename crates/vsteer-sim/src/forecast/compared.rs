@@ -1,10 +1,10 @@
-//! How far is a simulated host off the measured one, vCPU by vCPU?
+//! How much does a simulated host differ from the measured one, vCPU by vCPU?
 //!
-//! Two questions have one answer each: does the simulation give back what was measured (calibration), and did it foretell what was
-//! measured after a change (prediction)? A prediction has to beat two that cost nothing: that nothing changes, and fluid fair share.
+//! Calibration: does the simulation reproduce the measurement? Prediction: does it forecast the measurement after a
+//! change? Two cheap forecasts serve as references: no change, and fluid fair share.
 //!
-//! A vCPU that hardly waits is easy to foretell, so errors are means over those that wait. A percentile of few wake-ups says little and
-//! does not count.
+//! A vCPU that hardly waits is easy to forecast, so errors are means over vCPUs that wait. Percentiles of few
+//! wake-ups do not count.
 //!
 //! Left out: errors of the run share, which a waiting vCPU's ready share implies.
 
@@ -23,7 +23,7 @@ const WAKE_UPS_FROM: u64 = 1000;
 
 /// What was measured and simulated.
 pub struct Sides<'a> {
-    /// Measured.
+    /// Measured before the change.
     pub model: &'a HostModel,
     /// Simulated as it was.
     pub as_it_was: &'a [Got],
@@ -40,9 +40,9 @@ pub struct Sides<'a> {
 pub struct Row<'a> {
     /// Its VM's name.
     pub vm: &'a str,
-    /// Its number.
+    /// Number of the vCPU.
     pub vcpu: u32,
-    /// Measured.
+    /// Measured before the change.
     pub measured: Option<&'a ThreadModel>,
     /// Simulated as it was.
     pub simulated: &'a Got,
@@ -103,14 +103,15 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// How far off, over some vCPUs.
+/// Errors over several vCPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Errors {
     /// Of the ready share, mean.
     ready: Option<f64>,
-    /// Over so many vCPUs.
+    /// Number of vCPUs.
     vcpus: usize,
-    /// Of the 99th percentile of the wake-up latency, as a part of the measured one: mean over those with enough wake-ups.
+    /// Of the 99th percentile of the wake-up latency, as a part of the measured one: mean over those with enough
+    /// wake-ups.
     wake_p99: Option<f64>,
 }
 
@@ -131,10 +132,10 @@ impl Errors {
 
     /// In words.
     pub fn told(&self) -> String {
-        let Some(ready) = self.ready else { return "no vCPU waited 5 % or more".to_owned() };
-        let wake = self.wake_p99.map_or_else(String::new, |w| format!(", wake-up p99 {:.0} %", 100.0 * w));
+        let Some(ready) = self.ready else { return "no vCPU waited at least 5 % of the time".to_owned() };
+        let wake = self.wake_p99.map_or_else(String::new, |w| format!(", of wake-up p99 {:.0} %", 100.0 * w));
         format!(
-            "ready {:.2} points off{wake} (means over {} vCPUs that wait 5 % or more)",
+            "error of ready {:.2} percentage points{wake} (means over {} vCPUs that wait at least 5 %)",
             100.0 * ready,
             self.vcpus
         )
@@ -167,10 +168,11 @@ pub fn others_pcpus(model: &HostModel) -> f64 {
     (busy - vms).max(0.0)
 }
 
-/// The later configuration, if its threads are those of `config`. It keeps when periods of quotas begin: that is known before the change.
+/// The later configuration, if its threads are those of `config`. It keeps when periods of quotas begin: that is
+/// known before the change.
 ///
 /// # Errors
-/// `BadInput`, naming the first vCPU that is not there later.
+/// `BadInput`, with the first thread that is not in the later recording.
 pub fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, Fault> {
     let has = |vm: &VmId, t: &VmThread| {
         let vm = later.vms.iter().find(|v| v.id == *vm);
@@ -178,10 +180,8 @@ pub fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfi
     };
     for vm in &config.vms {
         if let Some(t) = vm.threads.iter().find(|t| t.role.vcpu().is_some() && !has(&vm.id, t)) {
-            let what = format!(
-                "VM {:?}: its {} (thread {}) is not in the later recording",
-                vm.name, t.role, t.tid.0
-            );
+            let what =
+                format!("VM {:?}: {} (thread {}) is not in the later recording", vm.name, t.role, t.tid.0);
             return Err(
                 Fault::new(FaultKind::BadInput, what).help("take two recordings of the same running VMs")
             );

@@ -1,20 +1,21 @@
-//! What will VMs on ESXi wait when they are placed otherwise? A host of which only shares are known, simulated under relaxed
-//! co-scheduling.
+//! How long will VMs on ESXi wait with another placement? Simulates relaxed co-scheduling on a host of which only
+//! shares are known.
 //!
-//! esxtop tells how much each VM ran, was ready and was co-stopped, and nothing of when. So its vCPUs are given demands that
-//! have the measured run, and two unknowns that the host as it was decides: how many vCPUs of a VM wake **together** (a team)
-//! and how **long** they then run (a burst). Both are fitted to the samples from before the change alone: for each length of
-//! bursts the size of teams with which the simulator gives back the ready time measured, and of these lengths the one
-//! that gives back the co-stop best. Work comes at its own moments, however late the last was done, so that VMs that wait
-//! less do not run more.
+//! esxtop tells how much each VM ran, was ready and was co-stopped, and nothing of when. So its vCPUs are given
+//! demands that have the measured run, and two unknowns that the host as it was decides: how many vCPUs of a VM
+//! wake **together** (a team) and how **long** they then run (a burst). Both are fitted to the samples from before
+//! the change alone: for each length of bursts the size of teams with which the simulator gives back the ready time
+//! measured, and of these lengths the one that gives back the co-stop best. Work comes at its own moments, however
+//! late the last was done, so that VMs that wait less do not run more.
 //!
-//! Shares of ready do not depend on the length of bursts as long as these are short against the quantum, as no queue's do;
-//! co-stop does, for siblings must drift apart by milliseconds: where little was co-stopped bursts were short.
+//! Shares of ready do not depend on the length of bursts as long as these are short against the quantum, as no
+//! queue's do; co-stop does, for siblings must drift apart by milliseconds: where little was co-stopped bursts were
+//! short.
 //!
-//! Left out: `GAP(cosched-ht)`: of a core's hyper-threads one is simulated. `GAP(cosched-floor)`: what vCPUs are ready for
-//! other reasons than each other (the hypervisor's own work, moves between cores) is not simulated, and where that is
-//! most of a VM's ready time, what is foretold is too little. `GAP(cosched-alike)`: all VMs have one size of teams and one
-//! length of bursts; shares, reservations and limits are not simulated.
+//! Left out: `GAP(cosched-ht)`: of a core's hyper-threads one is simulated. `GAP(cosched-floor)`: what vCPUs are
+//! ready for other reasons than each other (the hypervisor's own work, moves between cores) is not simulated, and
+//! where that is most of a VM's ready time, the forecast is too small. `GAP(cosched-alike)`: all VMs have one size
+//! of teams and one length of bursts; shares, reservations and limits are not simulated.
 
 use crate::engine::Stop;
 use crate::guest::poke::Waiting;
@@ -45,7 +46,7 @@ const VCPUS_OF_IT: f64 = 48.0;
 const WARM_UP_S: f64 = 0.25;
 /// Seeds of a forecast: they tell how far chance goes.
 const SEEDS: u64 = 3;
-/// Lengths of bursts are judged by so many.
+/// Number of seeds for the comparison of burst lengths.
 const JUDGED_BY: u64 = 2;
 /// Halvings of the size of teams.
 const HALVINGS: usize = 6;
@@ -63,11 +64,11 @@ pub struct Fit {
     pub burst_us: u64,
     /// Ready, all VMs together, in pCPUs, as measured.
     pub ready_measured: f64,
-    /// As simulated.
+    /// Simulated value, in pCPUs.
     pub ready_simulated: f64,
     /// Co-stop as measured; `None` where it was not.
     pub costop_measured: Option<f64>,
-    /// As simulated.
+    /// Simulated value, in pCPUs.
     pub costop_simulated: f64,
 }
 
@@ -103,13 +104,12 @@ fn seen<'a>(config: &'a HostConfig, model: &'a HostModel) -> Result<Vec<Seen<'a>
     };
     let all: Vec<Seen<'a>> = model.vms.iter().filter_map(of).collect();
     match all.iter().find(|s| s.vcpus == 0) {
-        None if all.is_empty() => Err(Fault::new(FaultKind::NothingThere, "no VM was seen")),
+        None if all.is_empty() => Err(Fault::new(FaultKind::NothingThere, "no VM was measured")),
         None => Ok(all),
         Some(s) => {
-            let what =
-                format!("how many vCPUs VM {:?} has is not known: it cannot be simulated", s.model.name);
+            let what = format!("cannot simulate VM {:?}: its number of vCPUs is unknown", s.model.name);
             Err(Fault::new(FaultKind::Unsupported, what).help(format!(
-                "say it in host.toml beside the file: [[vm]] name = {:?}, vcpus = N",
+                "write it into host.toml beside the file: [[vm]] name = {:?}, vcpus = N",
                 s.model.name
             )))
         }
@@ -142,7 +142,7 @@ fn setup(config: &HostConfig, seen: &[Seen<'_>], team: f64, burst_us: u64, seed:
     Setup::new(config.topology.clone(), vms.collect(), seed)
 }
 
-/// Sizes of a VM's teams: of so many vCPUs on average.
+/// Sizes of a VM's teams, with this many vCPUs on average.
 fn teams(vcpus: u32, team: f64) -> Vec<u32> {
     let mut sizes = Vec::new();
     let (mut left, mut owed) = (vcpus, 0.0);
@@ -181,7 +181,7 @@ impl<'a> Cosched<'a> {
     /// Fits demands to the host as it was. `go_on` is asked now and then.
     ///
     /// # Errors
-    /// `Unsupported` where the number of a VM's vCPUs is not known; `NothingThere` without VMs; `Interrupted`.
+    /// `Unsupported` if the number of a VM's vCPUs is unknown; `NothingThere` without VMs; `Interrupted`.
     pub fn new(
         config: &'a HostConfig,
         model: &'a HostModel,
@@ -216,7 +216,7 @@ impl<'a> Cosched<'a> {
         let mut best: Option<(f64, Fit)> = None;
         for burst_us in BURSTS_US {
             let fit = this.fitted(&all, burst_us, f64::from(widest), go_on)?;
-            // Whose ready time it is tells more than the sum of it: who wakes with whom decides that as well.
+            // Compares ready time per VM, not just the sum, because it also depends on which vCPUs wake together.
             let got = this.over_seeds(config, &all, (fit.team, burst_us), JUDGED_BY, FIT_S, go_on)?;
             let off: f64 = all
                 .iter()
@@ -286,10 +286,13 @@ impl<'a> Cosched<'a> {
                     Stop::Reached => break,
                     Stop::Steps if go_on() => {}
                     Stop::Steps => {
-                        return Err(Fault::new(FaultKind::Interrupted, "interrupted while simulating"));
+                        return Err(Fault::new(FaultKind::Interrupted, "the simulation was interrupted"));
                     }
                     Stop::Runaway => {
-                        return Err(Fault::new(FaultKind::Failed, "simulated time stands still: a bug"));
+                        return Err(Fault::new(
+                            FaultKind::Failed,
+                            "simulated time stands still, which is a bug in vsteer",
+                        ));
                     }
                 }
             }
@@ -312,7 +315,7 @@ impl<'a> Cosched<'a> {
             .collect())
     }
 
-    /// What each VM gets on average over so many seeds.
+    /// What each VM gets, averaged over this many seeds.
     fn over_seeds(
         &self,
         config: &HostConfig,
@@ -386,7 +389,8 @@ impl<'a> Cosched<'a> {
     fn method(&self) -> String {
         let Fit { team, burst_us, ready_measured, ready_simulated, .. } = self.fit;
         format!(
-            "simulated, relaxed co-scheduling; teams of {team:.1} vCPUs with bursts of {:.3} ms, fitted to ready {:.1} % \
+            "simulated, relaxed co-scheduling; teams of {team:.1} vCPUs with bursts of {:.3} ms, fitted to \
+                ready {:.1} % \
              (simulated {:.1} %) of all VMs before",
             burst_us as f64 / 1000.0,
             100.0 * ready_measured,

@@ -1,19 +1,21 @@
-//! What does each thread want? Its demand, out of recorded switches and wake-ups.
+//! What does each thread want? Derives its demand from recorded switches and wake-ups.
 //!
-//! Idea: between two sleeps a thread wants some CPU time, whatever the scheduler makes of it. A burst is what it ran from a
-//! wake-up to its next sleep; how long that took, with all waits, is the scheduler's doing and is left behind. What
-//! remains to be said is when the next wake-up comes under another schedule, and there are two kinds. Timers and arrivals
-//! come at their own moments, however late the last one was served (an open loop). Who waits for an answer, or sleeps a
-//! while after each piece of work, wakes so long after it was done (a closed loop). Which of the two a thread's wake-ups
-//! follow is read off the recording: of the times from wake-up to wake-up and from sleep to wake-up, the ones that vary
-//! less are the cause (without the tenths at both ends: one timer in a hundred that was missed says nothing). Where waits
-//! are short against the sleeps both say nearly the same, and so do both replays. Who vary both ways may be a server with
-//! a queue: arrivals at one that is awake already make no wake-up, and are told from its work ([`super::queue`]).
+//! Idea: between two sleeps a thread wants some CPU time, whatever the scheduler makes of it. A burst is what it
+//! ran from a wake-up to its next sleep; how long that took, with all waits, is the scheduler's doing and is left
+//! behind. What remains to be said is when the next wake-up comes under another schedule, and there are two kinds.
+//! Timers and arrivals come at their own moments, however late the last one was served (an open loop). Who waits
+//! for an answer, or sleeps a while after each piece of work, wakes a fixed time after its work (a closed loop).
+//! Which of the two a thread's wake-ups follow is read off the recording: of the times from wake-up to wake-up and
+//! from sleep to wake-up, the ones that vary less are the cause (without the tenths at both ends: one timer in a
+//! hundred that was missed says nothing). Where waits are short against the sleeps both say nearly the same, and so
+//! do both replays. Who vary both ways may be a server with a queue: arrivals at one that is awake already make no
+//! wake-up, and are derived from its work ([`super::queue`]).
 //!
 //! A thread that never slept in the recording is a hog; so is one that ran all the time, of which no switch tells
 //! ([`unswitched`]).
 //!
-//! Left out: `GAP(demand-together)`: who waits for whom (locks, barriers, a vCPU for its emulator thread).
+//! Left out: `GAP(demand-together)`: threads that wait for each other (locks, barriers, a vCPU for its emulator
+//! thread).
 
 use super::queue::{self, Stretch};
 use crate::guest::{Burst, Demand, Release};
@@ -49,13 +51,14 @@ pub struct Demands {
     pub hand_over_ns: u64,
 }
 
-/// The recorded time as simulated time. A timer keeps its distance from the kernel's tick, and from the periods of quotas, for as
-/// long as it runs; so a round begins with a tick, at or before the recording, and is a whole number of them long.
+/// The recorded time as simulated time. A timer keeps its distance from the kernel's tick, and from the periods of
+/// quotas, for as long as it runs; so a round begins with a tick, at or before the recording, and is a whole number
+/// of them long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
     /// Simulated time 0, `CLOCK_MONOTONIC`, ns.
     pub begins_ns: u64,
-    /// After so long, open demands come again.
+    /// Time after which open demands repeat, ns.
     pub length_ns: u64,
 }
 
@@ -71,8 +74,9 @@ impl Round {
     }
 }
 
-/// Who sleeps for a smaller part of the time than this sleeps between pieces of its own work: a guest that never idles, whose
-/// emulator holds it up for some microseconds now and then. Moments at which work came would be read into those.
+/// Who sleeps for a smaller part of the time than this sleeps between pieces of its own work: a guest that never
+/// idles, whose emulator holds it up for some microseconds now and then. Moments at which work came would be read
+/// into those.
 const RESTS_FROM: f64 = 0.02;
 
 #[derive(Debug, Clone, Default)]
@@ -212,7 +216,8 @@ fn rests(stretches: &[Stretch]) -> f64 {
     if whole_ns == 0 { 1.0 } else { asleep_ns as f64 / whole_ns as f64 }
 }
 
-/// Threads that the samples saw running from `first` to `last`, and the switches not at all: nobody ever took their pCPU.
+/// Threads that the samples saw running from `first` to `last`, and the switches not at all: nobody ever took their
+/// pCPU.
 pub fn unswitched(wanted: &mut BTreeMap<Tid, Wanted>, first: &Batch, last: &Batch) {
     let window_ns = last.mono_ns.saturating_sub(first.mono_ns);
     for now in &last.threads {
@@ -318,7 +323,8 @@ mod tests {
     fn a_round_is_whole_ticks_long() {
         let round = Round::of(1003, 1500, 4);
         assert_eq!(round, Round { begins_ns: 1000, length_ns: 504 });
-        // One that begins at 1007, and at 997 and 987: at 7 of the first round, and 3 before that of the second, which is at 504.
+        // One that begins at 1007, and at 997 and 987: at 7 of the first round, and 3 before that of the second,
+        // which is at 504.
         assert_eq!((504 + 7 - round.second(987, 10)) % 10, 0);
         let all = [wake(1010, 7), switch(1011, 9, 0, 7), switch(1013, 7, 1, 9)];
         let got = demands(&all, &[Tid(7)], 1003, 1500, 4);

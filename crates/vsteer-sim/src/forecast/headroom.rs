@@ -1,9 +1,10 @@
 //! How many more VMs like a recorded one fit? A recorded host with copies of one of its VMs beside it.
 //!
-//! Idea: a copy wants what the VM wanted ([`super::demand`]), from another moment of the recording on: all threads of a copy
-//! from the same one, each copy from its own, by the seed. Else timers that happen to ring together in the recording
-//! would do so in every copy. So the seeds' spread is what the phases are worth. Copies are pinned nowhere, or bound to a
-//! node; weight, quotas and classes are the VM's. The search is [`crate::scenario::headroom`]'s.
+//! Idea: a copy wants what the VM wanted ([`super::demand`]), from another moment of the recording on: all threads
+//! of a copy from the same one, each copy from its own, by the seed. Else timers that happen to ring together in
+//! the recording would do so in every copy. So the seeds' spread is what the phases are worth. Copies are pinned
+//! nowhere, or bound to a node; weight, quotas and classes are the VM's. The search is
+//! [`crate::scenario::headroom`]'s.
 //!
 //! Left out: as for any replay ([`super::replay`]); memory beyond whether it fits; devices and disks that all share.
 
@@ -44,7 +45,7 @@ pub fn with_more(
     setup
 }
 
-/// Why the memory of `more` VMs like `kind` does not fit, as far as it is known how much there is.
+/// Why the memory of `more` VMs like `kind` does not fit, if the memory size is known.
 pub fn too_much_memory(
     config: &HostConfig,
     kind: &VmConfig,
@@ -64,11 +65,11 @@ pub fn too_much_memory(
     let wanted = taken.saturating_add(each.saturating_mul(more.into()));
     (wanted > there).then(|| {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        format!("{:.1} GiB wanted, {whose} has {:.1}", gib(wanted), gib(there))
+        format!("the VMs need {:.1} GiB of memory, but {whose} has {:.1} GiB", gib(wanted), gib(there))
     })
 }
 
-/// The same demand as it goes on `later_ns` after it began; what is drawn, not recorded, has no moments.
+/// The demand from `later_ns` after its begin. Random demands do not change.
 fn from_moment(demand: &Demand, later_ns: u64) -> Demand {
     match demand {
         Demand::Released { jobs, repeat_ns: Some(repeat_ns) } if *repeat_ns > 0 => {

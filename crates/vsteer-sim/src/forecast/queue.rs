@@ -1,25 +1,27 @@
-//! Does work come to a thread while it waits? A server's queue, told from when it slept and what it ran.
+//! Does work arrive for a thread while it waits? Derives a server's queue from its sleeps and run times.
 //!
-//! A server that is awake when a request comes is not woken for it: the request is a part of the burst that goes on. Under
+//! A server that is awake when a request comes is not woken for it: the request is part of the present burst. Under
 //! another schedule the same request may find it asleep. Replayed as one who sleeps a while after each piece of work, a
 //! server that waits less would get more requests, and ran 25 % more in trials than it did.
 //!
-//! Who has a queue is told by two things. It sleeps until the next arrival: where those come at random, sleeps vary as much as
-//! their mean, whatever the scheduler does. And what it runs once awake grows with how long it was kept waiting for its
-//! first time on a pCPU, by its utilization; one who sleeps after its work has no more to do for having waited. The first
-//! wait alone is asked: bursts that are long for reasons of their own are preempted more often, and waited longer for that.
+//! Two facts show that a thread has a queue. It sleeps until the next arrival: where those come at random, sleeps
+//! vary as much as their mean, whatever the scheduler does. And what it runs once awake grows with how long it was
+//! kept waiting for its first time on a pCPU, by its utilization; one who sleeps after its work has no more to do
+//! for having waited. The first wait alone is asked: bursts that are long for reasons of their own are preempted
+//! more often, and waited longer for that.
 //!
-//! Then arrivals have the rate 1/(mean sleep), and what a request takes on average is what the thread ran, divided by
-//! all of them. As many as must have come while it was awake are taken out of those bursts that have room for them, and spread
-//! evenly over the time awake.
+//! Then arrivals have the rate 1/(mean sleep), and what a request takes on average is what the thread ran, divided
+//! by all of them. As many as must have come while it was awake are taken out of those bursts that have room for
+//! them, and spread evenly over the time awake.
 //!
-//! Left out: requests that are one after the other by their nature (a client with one connection that sleeps at random after
-//! each answer is told by its bursts, not by its sleeps); batches of arrivals; a server that several vCPUs serve.
+//! Left out: requests that are one after the other by their nature (a client with one connection that sleeps at
+//! random after each answer shows in its bursts, not in its sleeps); batches of arrivals; a server that several
+//! vCPUs serve.
 
 use crate::guest::Release;
 use vsteer_core::stats::{mean, quantile, variance};
 
-/// From a wake-up to the next sleep.
+/// A stretch from a wake-up to the next sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) woken_ns: u64,
@@ -31,12 +33,12 @@ pub(super) struct Stretch {
 
 /// A thread with fewer sleeps than this tells nothing.
 const JUDGED_FROM: usize = 32;
-/// Sleeps whose standard deviation is a smaller part of their mean than this are no times between random arrivals (1 for
-/// Poisson).
+/// Sleeps whose standard deviation is a smaller part of their mean than this are no times between random arrivals
+/// (1 for Poisson).
 const RANDOM_FROM: f64 = 0.5;
 /// Of the utilization: a burst that grows by less than this per time waited is one of its own.
 const GROWS_BY: f64 = 0.5;
-/// So many standard errors.
+/// Number of standard errors.
 const SURE: f64 = 2.0;
 /// Of what is longest in a hundred, the rest is left out: a guest's own business now and then.
 const KEPT: f64 = 0.99;
@@ -80,8 +82,8 @@ pub(super) fn arrivals(stretches: &[Stretch], from_ns: u64) -> Option<Vec<Releas
     Some(jobs)
 }
 
-/// How much longer a burst is per time that it waited first, by least squares, and the standard error of that. `None` where
-/// all waited as long.
+/// How much longer a burst is per time that it waited first, by least squares, and the standard error of that.
+/// `None` where all waited as long.
 fn growth(stretches: &[Stretch]) -> Option<(f64, f64)> {
     let ran: Vec<f64> = stretches.iter().map(|s| s.ran_ns as f64).collect();
     let most = quantile(&ran, KEPT)?;
@@ -109,8 +111,8 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// One that sleeps 5 ms on average, has 1 ms to do, and waits up to 8 ms for its first time on a pCPU; `comes` says what
-    /// else comes in some time awake.
+    /// One that sleeps 5 ms on average, has 1 ms to do, and waits up to 8 ms for its first time on a pCPU; `comes`
+    /// says what else comes in some time awake.
     fn stretches(random: &mut Random, comes: impl Fn(&mut Random, f64) -> u64) -> Vec<Stretch> {
         let mut now = 0.0;
         let mut all = Vec::new();
@@ -136,7 +138,7 @@ mod tests {
         all
     }
 
-    /// Requests every 5 ms at random, of 1 ms each: as many are told as came.
+    /// Requests every 5 ms at random, of 1 ms each: the derived number is the true one.
     #[test]
     fn what_came_while_it_waited_is_told() {
         let mut random = Random::new(7, 1);

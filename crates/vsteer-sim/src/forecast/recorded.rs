@@ -1,14 +1,15 @@
 //! What will these steps do to every VM? A recorded host replayed as it was, and replayed with them.
 //!
-//! Idea: a forecast is worth what its model gives back of what was measured. So the host is simulated as it was first
-//! (calibration), and what weights come to is read off the recording ([`super::weights`]); every set of steps is then one
-//! more replay of the same demands. Where the simulator is off for a VM as it was, its forecast is no more certain than
-//! that; nor than the parts of the window differ from each other. The interval is the larger of both. A host that
-//! is not given back ([`GIVEN_BACK`]) gets no forecast by replay: [`fluid`] does it, and the forecast says so.
+//! Idea: a forecast is worth what its model gives back of what was measured. So the host is simulated as it was
+//! first (calibration), and what weights come to is read off the recording ([`super::weights`]); every set of steps
+//! is then one more replay of the same demands. Where the simulator is off for a VM as it was, its forecast is no
+//! more certain than that; nor than the parts of the window differ from each other. The interval is the larger of
+//! both. If the replay does not reproduce a host ([`GIVEN_BACK`]), [`fluid`] makes the forecast instead, and the
+//! forecast says so.
 //!
-//! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: how far the replay is off what was measured is told
-//! before weights are read off the recording, so that one that foretells well with them may be thought not to. `GAP(foretell-appetite)`: a VM that got less than it wanted shows
-//! nothing of what it would do with more.
+//! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: the replay's
+//! error is measured before weights are read off the recording, so a replay that forecasts well with them can look
+//! bad. `GAP(foretell-appetite)`: the demand of a VM that got less than it wanted is unknown.
 
 use super::demand::Demands;
 use super::replay::{Got, Replay, replay};
@@ -21,11 +22,12 @@ use vsteer_core::model::{HostModel, VmModel};
 use vsteer_core::nouns::{Histogram, HostConfig};
 use vsteer_core::setting::Step;
 
-/// A replay as it was that is off by more than this, on average over vCPUs that wait, foretells nothing: a part of a pCPU.
+/// Largest mean error of a replay over vCPUs that wait, as a share of a pCPU. A replay with a larger error gives no
+/// forecast.
 pub const GIVEN_BACK: f64 = 0.02;
 /// A vCPU that waits less than this, measured and simulated, is easy to give back.
 const WAITS_FROM: f64 = 0.01;
-/// The window is looked at in so many parts, whose spread tells how much a figure of the whole is worth.
+/// Number of parts of the window. Their spread shows how certain a figure of the whole is.
 const PARTS: usize = 4;
 /// Two-sided 95 % of Student's t with [`PARTS`] - 1 degrees of freedom (3.18), over the root of [`PARTS`].
 const SPREADS: f64 = 3.182 / 2.0;

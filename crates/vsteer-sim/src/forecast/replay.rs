@@ -1,17 +1,18 @@
-//! What if this host, with this load, were set up otherwise? A recorded host as a simulation.
+//! What would this recorded load do with other settings? A recorded host as a simulation.
 //!
-//! Every thread of every VM becomes a simulated one that wants what it wanted ([`super::demand`]), under the configuration
-//! that was recorded (the calibration: the simulation should give back what was measured) or a changed one (the
-//! prediction). vCPUs, emulator and I/O threads alike: they wait for each other's pCPUs.
+//! Every thread of every VM becomes a simulated one that wants what it wanted ([`super::demand`]), under the
+//! configuration that was recorded (the calibration: the simulation should give back what was measured) or a
+//! changed one (the prediction). vCPUs, emulator and I/O threads alike: they wait for each other's pCPUs.
 //!
 //! The scheduler is the kernel's, by its version: EEVDF since 6.6, CFS before; real-time classes above either.
 //!
-//! Left out: `GAP(replay-anew)`: kernels from 6.13 to 6.19 place anew what changes its weight (`places_anew`); on several pCPUs that is
-//! simulated as far worse than it is measured, so replays are without it, and waits of more than 100 ms there are missing.
-//! `GAP(replay-host)`: processes that belong to no VM; where they took much of the pCPUs, forecasts are too good. (Tried
-//! as one more VM that wants what they took when they took it: no better where they take little, worse where they take much.)
-//! `GAP(replay-hz)`: recordings made before vsteer recorded the kernel's tick and base slice are simulated with the defaults.
-//! `GAP(replay-slices)`: groups above VMs have the default weight and no quota, and nobody else in them.
+//! Left out: `GAP(replay-anew)`: kernels from 6.13 to 6.19 place a task again when its weight changes
+//! (`places_anew`); on several pCPUs that is simulated as far worse than it is measured, so replays are without it,
+//! and waits of more than 100 ms there are missing. `GAP(replay-host)`: processes that belong to no VM; where they
+//! took much of the pCPUs, forecasts are too good. (Tried as one more VM that wants what they took when they took
+//! it: no better where they take little, worse where they take much.) `GAP(replay-hz)`: recordings made before
+//! vsteer recorded the kernel's tick and base slice are simulated with the defaults. `GAP(replay-slices)`: groups
+//! above VMs have the default weight and no quota, and nobody else in them.
 
 use super::demand::Demands;
 use crate::account::Account;
@@ -31,13 +32,13 @@ use vsteer_core::{Fault, FaultKind};
 const EEVDF_SINCE: (u32, u32) = (6, 6);
 /// The first kernel with a base slice of 0.7 ms (kernel/sched/fair.c, 6.15).
 const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
-/// The first kernel that holds who is no longer protected against the others at every tick.
+/// The first kernel that compares an unprotected task with the others at every tick.
 const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
-/// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count once per
-/// concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
+/// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count
+/// once per concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
 const FLAT_SINCE: (u32, u32) = (7, 3);
-/// The kernel sets the periods of each group's quota off at random: where the recording does not tell how, what a host with
-/// quotas gets is the mean over so many.
+/// The kernel sets the periods of each group's quota off at random: if the recording does not contain the offsets,
+/// results for a host with quotas are means over this many offsets.
 const PHASES: u64 = 8;
 /// Events between two looks at whether to go on.
 const EVENTS_AT_A_TIME: u64 = 200_000;
@@ -45,7 +46,7 @@ const EVENTS_AT_A_TIME: u64 = 200_000;
 /// A simulated thread and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Thread {
-    /// Its VM.
+    /// Id of the VM.
     pub vm: VmId,
     /// What it does there.
     pub role: Role,
@@ -56,7 +57,7 @@ pub struct Thread {
 /// A recorded host, ready to be simulated.
 #[derive(Clone)]
 pub struct Replay {
-    /// The host.
+    /// The host to simulate.
     pub setup: Setup,
     /// Its scheduler.
     pub policy: &'static Entry,
@@ -71,7 +72,7 @@ pub struct Replay {
 /// What one thread got.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Got {
-    /// Which.
+    /// The thread.
     pub thread: Thread,
     /// On a pCPU, part of the time.
     pub run: f64,
@@ -136,7 +137,7 @@ pub fn keep_slices(before: &Replay, after: &mut Replay) -> Result<(), Fault> {
 /// The simulation of `config` under the demands of its threads; a thread without one sleeps.
 ///
 /// # Errors
-/// `Unsupported` for a kernel whose scheduler is not known; `BadInput` where the configuration cannot be simulated.
+/// `Unsupported` if the kernel's scheduler is unknown; `BadInput` if the configuration cannot be simulated.
 pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay, Fault> {
     // A simulation's recording names its scheduler.
     let simulated = config.kernel.strip_prefix(SIMULATED);
@@ -147,9 +148,9 @@ pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay
         (None, None) => {
             return Err(Fault::new(
                 FaultKind::Unsupported,
-                format!("simulating the kernel {:?}", config.kernel),
+                format!("cannot simulate the kernel {:?}", config.kernel),
             )
-            .because("its version cannot be read, so its scheduler is not known"));
+            .because("its version is not readable, so vsteer does not know its scheduler"));
         }
     };
     let mut values = Values::defaults(policy.about.parameters);
@@ -231,8 +232,8 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
     VmSetup { quota: vm.limits.whole_vm, quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
 }
 
-/// The groups above VMs (`machine.slice`): in one line of tasks (7.3) each of them divides its weight among who is awake
-/// below it, so that a task's weight changes with what others do.
+/// The groups above VMs (`machine.slice`): in one line of tasks (7.3) each of them divides its weight among who is
+/// awake below it, so that a task's weight changes with what others do.
 #[derive(Default)]
 struct Above {
     groups: Vec<GroupSetup>,
@@ -253,8 +254,8 @@ impl Above {
 }
 
 impl Replay {
-    /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked now and
-    /// then.
+    /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked
+    /// now and then.
     ///
     /// # Errors
     /// As the policy; `Interrupted` where `go_on` says no.
@@ -310,7 +311,8 @@ impl Replay {
         Ok(Case { setup, policy, values, begin_ns: window_ns, end_ns: 2 * window_ns })
     }
 
-    /// Are there quotas of which the recording does not tell when their periods begin, and can they be set off at random?
+    /// Are there quotas of which the recording does not tell when their periods begin, and can they be set off at
+    /// random?
     fn draws_phases(&self) -> bool {
         let settable = self.policy.about.parameters.iter().any(|p| p.name == "quota_phases");
         let unknown = |vm: &VmSetup| {
@@ -408,10 +410,10 @@ fn advance(
         match simulation.run(end_ns, EVENTS_AT_A_TIME) {
             Stop::Reached => return Ok(()),
             Stop::Steps if go_on() => {}
-            Stop::Steps => return Err(Fault::new(FaultKind::Interrupted, "stopped while simulating")),
+            Stop::Steps => return Err(Fault::new(FaultKind::Interrupted, "the simulation was interrupted")),
             Stop::Runaway => {
-                return Err(Fault::new(FaultKind::BadInput, "the simulation stands still")
-                    .because("the scheduler or a demand runs in a circle"));
+                return Err(Fault::new(FaultKind::BadInput, "simulated time stands still")
+                    .because("the scheduler or a demand loops"));
             }
         }
     }
@@ -423,7 +425,8 @@ pub(super) mod tests {
     use vsteer_core::model::{HostModel, Shares, ThreadModel, VmModel};
     use vsteer_core::topology::machine;
 
-    /// A host of one vCPU per pCPU that a VM is to have: name, weight, vCPUs, all hogs; and what they are said to have got.
+    /// A host of one vCPU per pCPU that a VM is to have: name, weight, vCPUs, all hogs; and what they are said to
+    /// have got.
     pub fn hogs(pcpus: u32, vms: &[(&str, u32, u32)], run: &[f64]) -> (Replay, HostModel) {
         let mut threads = Vec::new();
         let (mut setups, mut models) = (Vec::new(), Vec::new());

@@ -1,21 +1,23 @@
-//! What do the VMs' weights come to on this very host? Read off the recording, where the kernel makes something else of them.
+//! Which effect do the VMs' weights have on this host? Estimated from a recording, because the kernel's effective
+//! weights differ.
 //!
-//! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that depends on
-//! things that no recording tells. Two that were met: a task group's load that lingers on a pCPU which idles (Linux 6.16: a VM of
-//! 50 got as much as one of 25 for as long as it lived), and a weight that counts once per runnable vCPU where the average of
-//! two that never sleep is told as a little more or a little less than two, by what it was when it was told last (7.3).
+//! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that
+//! depends on things that no recording tells. Two that were met: a task group's load that lingers on a pCPU which
+//! idles (Linux 6.16: a VM of 50 got as much as one of 25 for as long as it lived), and a weight that counts once
+//! per runnable vCPU where the average of two that never sleep is recorded as slightly more or less than
+//! two, depending on the last update (7.3).
 //!
-//! Idea: the odds between running and waiting. The recorded configuration is simulated, and where a VM ran less beside its
-//! waits than simulated, its weight was less than it says. Its factor is corrected by the ratio of the two odds, and again
-//! until they agree. The factor then applies to whatever weight a plan gives the VM.
+//! Idea: the odds between running and waiting. The recorded configuration is simulated, and where a VM ran less
+//! beside its waits than simulated, its weight was less than it says. Its factor is corrected by the ratio of the
+//! two odds, and again until they agree. The factor then applies to whatever weight a plan gives the VM.
 //!
-//! In one line of tasks (7.3) there is one question only, for each VM that has several vCPUs awake all the time: does its
-//! weight count as often as it has those, or once less? Every combination is simulated, and what is nearest to the measured
-//! ready shares is taken.
+//! In one line of tasks (7.3) there is one question only, for each VM that has several vCPUs awake all the time:
+//! does its weight count as often as it has those, or once less? Every combination is simulated, and what is
+//! nearest to the measured ready shares is taken.
 //!
-//! Left out: hosts where some vCPU may run on several pCPUs, for there the odds are those of where it was put, too; factors of single
-//! vCPUs; counts of more than the first four such VMs; factors that a change itself changes (`GAP(weights-moving)`: a VM that becomes
-//! busy on one vCPU more).
+//! Left out: hosts where some vCPU may run on several pCPUs, for there the odds are those of where it was put, too;
+//! factors of single vCPUs; counts of more than the first four such VMs; factors that a change itself changes
+//! (`GAP(weights-moving)`: a VM that becomes busy on one vCPU more).
 
 use super::replay::{Got, Replay};
 use crate::setup::VcpuSetup;
@@ -26,20 +28,20 @@ use vsteer_core::{CpuSet, Fault};
 const ROUNDS: usize = 6;
 /// Odds that differ by less than this part agree: two recordings of one host differ as much.
 const AGREE: f64 = 0.03;
-/// So are ready shares that differ by less than this, summed over a VM's vCPUs: who sleeps most of the time waits much the same
-/// whatever its weight is, and a factor that made up for the rest would be wild.
+/// So are ready shares that differ by less than this, summed over a VM's vCPUs: who sleeps most of the time waits
+/// much the same whatever its weight is, and a factor that made up for the rest would be wild.
 const ALIKE: f64 = 0.01;
 /// No factor is beyond this: it would be something else than a weight.
 const FACTOR_MOST: f64 = 8.0;
 /// A VM whose vCPUs waited less than this part of the time, measured or simulated, has no odds.
 const WAITED_FROM: f64 = 0.02;
-/// Every combination is simulated of so many VMs, and no more are asked.
+/// Most VMs whose combinations are all simulated.
 const ASKED: usize = 4;
 /// A count of weights is another one where that is so much nearer to what was measured.
 const NEARER: f64 = 0.9;
-/// A VM has odds of its own where one of its vCPUs is awake for so much of the time. Who sleeps more waits as ticks and slices
-/// of others lie; a factor that made up for that was wild (1.4 and 0.6 where 1 was right), so it is asked only where that brings
-/// the replay so much nearer to what was measured.
+/// A VM has odds of its own where one of its vCPUs is awake for so much of the time. Who sleeps more waits as ticks
+/// and slices of others lie; a factor that made up for that was wild (1.4 and 0.6 where 1 was right), so it is
+/// asked only where that brings the replay so much nearer to what was measured.
 const AWAKE_FROM: f64 = 0.9;
 const MUCH_NEARER: f64 = 0.5;
 /// Worth a note.
@@ -100,7 +102,8 @@ pub fn effective(
     Ok(if off_all < MUCH_NEARER * off { of_all } else { of_awake })
 }
 
-/// The factors of those who are asked under which the ready shares of all VMs come nearest to what was `seen`, and how near.
+/// The factors of those who are asked under which the ready shares of all VMs come nearest to what was `seen`, and
+/// how near.
 fn fit(
     host: &Replay,
     as_it_was: &[Got],
@@ -131,7 +134,8 @@ fn fit(
             }
             if let (Some(seen), Some(told)) = (seen.ratio(), told.ratio()) {
                 agree &= (seen / told - 1.0).abs() <= AGREE;
-                // Half way: of two VMs that share a pCPU each factor moves both odds, and whole steps would swing for ever.
+                // Half way: of two VMs that share a pCPU each factor moves both odds, and whole steps would swing
+                // for ever.
                 *factor = (*factor * libm::sqrt(seen / told)).clamp(1.0 / FACTOR_MOST, FACTOR_MOST);
             }
         }
@@ -208,8 +212,8 @@ fn owners(host: &Replay) -> Vec<usize> {
     counts.flat_map(|(vm, setup)| std::iter::repeat_n(vm, setup.vcpus.len())).collect()
 }
 
-/// Multiplies the weights of `host` by these factors. Only what they are to each other counts: they are made as large as the
-/// scheduler's scale allows, lest rounding take what the factors give.
+/// Multiplies the weights of `host` by these factors. Only what they are to each other counts: they are as large as the
+/// scheduler's scale allows, so that rounding does not cancel the factors.
 pub fn scale(host: &mut Replay, factors: &[f64]) {
     if factors.iter().all(|f| (f - 1.0).abs() < f64::EPSILON) {
         return;
@@ -229,7 +233,7 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
     host.setup.groups.iter_mut().for_each(|g| g.weight = scaled(of_group(g.weight)));
 }
 
-/// What is worth telling of the factors.
+/// Note about factors that differ much from 1.
 pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
     let of: BTreeMap<&str, f64> =
         host.setup.vms.iter().map(|vm| vm.name.as_str()).zip(factors.iter().copied()).collect();
@@ -240,7 +244,8 @@ pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
         .collect();
     (!odd.is_empty()).then(|| {
         format!(
-            "weights come to something else on this host than they say; their factors, read off the recording: {}",
+            "weights have another effect on this host than their numbers say; factors estimated from the \
+                recording: {}",
             odd.join(", ")
         )
     })
@@ -260,7 +265,8 @@ mod tests {
         effective(&host, &got, &model, WINDOW_NS, &mut || true).unwrap()
     }
 
-    /// 200 beside 50 should have got 4 to 1, and got 8 to 1: one's weight is worth twice what it says beside the other's.
+    /// 200 beside 50 should have got 4 to 1, and got 8 to 1: one's weight is worth twice what it says beside the
+    /// other's.
     #[test]
     fn a_weight_is_worth_what_it_gave() {
         let twice = factors(&[8.0 / 9.0, 1.0 / 9.0]);
@@ -272,7 +278,8 @@ mod tests {
         assert_eq!(factors(&[1.0, 1.0]), [1.0, 1.0]);
     }
 
-    /// 7.3, two pCPUs of which these have one: a's two vCPUs and b's one. Counted twice a gets two thirds of it, once a half.
+    /// 7.3, two pCPUs of which these have one: a's two vCPUs and b's one. Counted twice a gets two thirds of it,
+    /// once a half.
     #[test]
     fn in_one_line_a_weight_counts_as_often_as_is_nearer() {
         let told = |run: &[f64]| {
@@ -289,8 +296,9 @@ mod tests {
         assert_eq!(told(&[0.25, 0.25, 0.5]), [0.5, 1.0]);
     }
 
-    /// The same, of a VM that its quota holds for a fourth of the time: it is awake then, too. And a VM of sleepers, which waits for
-    /// ticks and slices, is worth what it says where nothing speaks much for another factor.
+    /// The same, of a VM that its quota holds for a fourth of the time: it is awake then, too. And a VM of
+    /// sleepers, which waits for ticks and slices, is worth what it says where nothing speaks much for another
+    /// factor.
     #[test]
     fn who_is_held_is_awake_and_who_sleeps_is_not_asked() {
         let on_one = |host: &mut Replay| {

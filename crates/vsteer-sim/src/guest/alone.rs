@@ -12,7 +12,7 @@ use vsteer_core::random::Random;
 
 mod polling;
 
-/// What the following burst depends on, besides chance. The commonest closed loop lies here, all else one step away.
+/// What the following burst depends on, apart from chance. The commonest closed loop lies here, all else one step away.
 #[derive(Debug, Clone)]
 enum Kind {
     SleepCompute {

@@ -1,4 +1,4 @@
-//! What may a vCPU want? The demands that can be asked for, and what is refused of them.
+//! Which demands can a vCPU have, and which values are valid?
 
 use super::display::DisplaySpec;
 use super::driver::ServedSpec;
@@ -29,9 +29,9 @@ pub enum Demand {
     Hog,
     /// Sleeps, computes, and again; the sleep begins when the work is done (a closed loop).
     SleepCompute {
-        /// Each sleep.
+        /// Length of each sleep.
         sleep: Times,
-        /// Each burst.
+        /// CPU time of each burst.
         compute: Times,
     },
     /// A job released every `period_ns`, whether or not the last one is done; its deadline is the next release.
@@ -45,7 +45,7 @@ pub enum Demand {
     },
     /// One server, requests first come first served (an open loop).
     Server {
-        /// Between arrivals.
+        /// Time between arrivals.
         between: Times,
         /// CPU time of each request.
         service: Times,
@@ -63,14 +63,14 @@ pub enum Demand {
     },
     /// These jobs at their moments, in order, whether or not the last one is done (an open loop): timers, arrivals.
     Released {
-        /// What was recorded.
+        /// Recorded work, in order of time.
         jobs: Vec<Release>,
-        /// Begin again after so long, ns; `None`: sleep for good.
+        /// Time after which the jobs repeat, ns; `None`: sleep for ever.
         repeat_ns: Option<u64>,
     },
     /// These bursts in order, each sleep after the last one is done (a closed loop).
     Recorded {
-        /// What was recorded.
+        /// Recorded work, in order of time.
         bursts: Vec<Burst>,
         /// Begin again at the end; else it sleeps for good.
         repeat: bool,
@@ -85,13 +85,14 @@ pub enum Demand {
     Served(Box<ServedSpec>),
     /// A vCPU of a driver domain: hands on the requests and answers of those served through it.
     Driver,
-    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution timers
-    /// does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is under way.
+    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution
+    /// timers does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is
+    /// under way.
     Ticked {
         /// Between ticks of the guest, ns; they fall on multiples of it.
         tick_ns: u64,
-        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded. Or `Display`, whose
-        /// timers name moments: they fire at the first tick that is not before.
+        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded. Or
+        /// `Display`, whose timers name moments: they fire at the first tick that is not before.
         demand: Box<Demand>,
     },
 }
@@ -128,9 +129,16 @@ impl Demand {
                 Release::check_all(jobs, whose)?;
                 let last_ns = jobs.last().map_or(0, |r| r.at_ns);
                 match repeat_ns {
-                    Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
-                        Err(Fault::new(FaultKind::BadInput, key(&format!("they repeat after {ns} ns")))
-                            .help(format!("give more than the last job's {last_ns} ns")))
+                    Some(ns) if *ns <= last_ns => {
+                        let what =
+                            format!("the jobs repeat after {ns} ns, but the last job comes at {last_ns} ns");
+                        Err(Fault::new(FaultKind::BadInput, key(&what))
+                            .help(format!("give more than {last_ns} ns")))
+                    }
+                    Some(ns) if *ns > LONGEST_NS => {
+                        let what = format!("the jobs repeat after {ns} ns");
+                        Err(Fault::new(FaultKind::BadInput, key(&what))
+                            .help(format!("give at most {LONGEST_NS} ns (ten years)")))
                     }
                     _ => Ok(()),
                 }
@@ -154,10 +162,8 @@ impl Demand {
                     | Demand::OnOff { .. }
                     | Demand::Recorded { .. }
                     | Demand::Display(_) => demand.check(whose),
-                    _ => {
-                        Err(Fault::new(FaultKind::BadInput, key("a guest tick for a demand without sleeps"))
-                            .help("it rounds sleep_compute, on_off, recorded and display"))
-                    }
+                    _ => Err(Fault::new(FaultKind::BadInput, key("a guest tick needs a demand with sleeps"))
+                        .help("use sleep_compute, on_off, recorded or display")),
                 }
             }
         }

@@ -1,13 +1,15 @@
-//! Are frames shown in time? A pipeline that decodes or renders a frame, waits until it is due, shows it, and goes on.
+//! Are frames shown in time? A pipeline that decodes or renders a frame, waits until it is due, shows it, and
+//! continues.
 //!
-//! Idea: one burst per frame, and perhaps a time on a device after it. Then the frame is either early, and the guest sleeps until the frame's moment
-//! (the next frame's burst begins there), or late, and is shown at once. How players differ is in what they do about
-//! lateness: catch up for ever, begin their clock anew beyond some lateness, or drop frames whose moment is over.
+//! Idea: one burst per frame, and perhaps a time on a device after it. Then the frame is either early, and the
+//! guest sleeps until the frame's moment (the next frame's burst begins there), or late, and is shown at once. How
+//! players differ is in what they do about lateness: catch up without limit, restart their clock beyond some
+//! lateness, or drop frames whose moment is over.
 //!
-//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock begins anew beyond three frames);
-//! `-framedrop` drops.
-//! Left out: reordered frames, several stages on several vCPUs, the display's own refresh. A frame counts as shown when it
-//! is due, whenever the vCPU then really runs: how late that is shows in the sleeps.
+//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock restarts beyond three
+//! frames); `-framedrop` drops. Left out: reordered frames, several stages on several vCPUs, the display's own
+//! refresh. A frame counts as shown when it is due, whenever the vCPU then really runs: how late that is shows in
+//! the sleeps.
 
 use super::jobs::{Jobs, Tally};
 use super::times::{Draw, Times, positive};
@@ -26,7 +28,7 @@ pub struct DisplaySpec {
     pub work: Times,
     /// Time of each on a device after that (a GPU), during which the vCPU sleeps.
     pub device: Option<Times>,
-    /// Beyond this lateness, ns, the clock begins anew with the frame that is shown; `None`: it catches up for ever.
+    /// Lateness, ns, after which the clock restarts with the shown frame; `None`: it catches up without limit.
     pub reset_ns: Option<u64>,
     /// Are frames whose moment is over when their turn comes left out?
     pub drop: bool,
@@ -36,8 +38,8 @@ impl DisplaySpec {
     pub(super) fn check(&self, whose: &str) -> Result<(), Fault> {
         positive(&format!("{whose}: period"), self.period_ns)?;
         if self.reset_ns.is_some_and(|ns| ns > LONGEST_NS) {
-            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: reset is over ten years"))
-                .help("leave it out for none"));
+            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: reset is longer than ten years"))
+                .help("leave reset out for no reset"));
         }
         self.device.map_or(Ok(()), |t| t.check(&format!("{whose}: device")))?;
         self.work.check(&format!("{whose}: work"))

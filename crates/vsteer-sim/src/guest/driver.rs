@@ -1,9 +1,10 @@
 //! How long does a request take that must pass Domain-0 before it is served and after? Xen's split drivers.
 //!
-//! Idea: a request that arrives at the host is work for a vCPU of the driver domain first (interrupt, bridge, backend); when
-//! that is done it is handed to the server's vCPU, which wakes for it; and its answer is work for the driver domain again.
-//! Each of the three waits for a vCPU of its own, first come first served, and each vCPU for a pCPU. A response is
-//! measured from the arrival at the host to the end of the last of the three, as the client sees it but for the network.
+//! Idea: a request that arrives at the host is work for a vCPU of the driver domain first (interrupt, bridge,
+//! backend); when that is done it is handed to the server's vCPU, which wakes for it; and its answer is work for
+//! the driver domain again. Each of the three waits for a vCPU of its own, first come first served, and each vCPU
+//! for a pCPU. A response is measured from the arrival at the host to the end of the last of the three, as the
+//! client sees it but for the network.
 //!
 //! Source: Fraser, Hand, Neugebauer, Pratt, Warfield, Williamson, "Safe hardware access with the Xen virtual machine
 //! monitor", OASIS 2004; Govindan et al., "Xen and co.", VEE 2007 (scheduling delays of exactly these three).
@@ -67,7 +68,7 @@ impl ServedSpec {
         self.after.check(&key("after"))?;
         if !(1..=BACKLOG_MAX).contains(&self.backlog) {
             return Err(Fault::new(FaultKind::BadInput, format!("{whose}: backlog is {}", self.backlog))
-                .help(format!("from 1 to {BACKLOG_MAX}")));
+                .help(format!("give 1 to {BACKLOG_MAX}")));
         }
         Ok(())
     }
@@ -95,7 +96,7 @@ enum Coming {
     },
     Given {
         requests: Vec<Release>,
-        /// Of these, so many have arrived, and so many the server has begun with.
+        /// Numbers of these requests that have arrived, and that the server has begun.
         arrived: usize,
         begun: usize,
         from_ns: u64,

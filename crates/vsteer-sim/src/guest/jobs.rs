@@ -16,7 +16,7 @@ pub struct Jobs {
     pub response_ns: u64,
     /// The longest, ns.
     pub response_max_ns: u64,
-    /// All of them.
+    /// Response times of all jobs.
     pub response: Histogram,
 }
 

@@ -1,9 +1,10 @@
-//! Whose work is done when somebody else is? vCPUs that depend on each other: who belongs together, and what the end of one
-//! burst changes for others.
+//! Whose work is done when somebody else is? vCPUs that depend on each other: who belongs together, and what the
+//! end of one burst changes for others.
 //!
-//! Idea: a linked vCPU is asked as any other what it does next; the answer may come with [`Poke`]s, each the next burst of
-//! another vCPU that waited for this. The engine wakes a poked vCPU that is blocked, and gives one that spins (on a pCPU or
-//! preempted) its new work in place of the endless one. A vCPU is never poked while it computes.
+//! Idea: a linked vCPU is asked as any other what it does next; the answer may come with [`Poke`]s, each the next
+//! burst of another vCPU that waited for this. The engine wakes a poked vCPU that is blocked, and gives one that
+//! spins (on a pCPU or preempted) its new work in place of the endless one. A vCPU is never poked while it
+//! computes.
 
 use super::Next;
 use super::demand::Demand;
@@ -77,8 +78,12 @@ impl Links {
                 let random = Random::new(seed, vcpu.into());
                 let differs = |what: &str, n: u32| {
                     bad(
-                        format!("VM {:?}, vCPU {index}: {what} {n} is another than its siblings'", vm.name),
-                        "members of one say the same; give it a number of its own",
+                        format!(
+                            "VM {:?}, vCPU {index}: {what} {n} differs from that of its \
+                            siblings",
+                            vm.name
+                        ),
+                        "give all vCPUs with this number the same values, or this vCPU another number",
                     )
                 };
                 match demand {
@@ -131,8 +136,11 @@ impl Links {
                     let its = (0..drivers.len()).filter(|d| drivers[*d].0 == spec.driver);
                     let Some(d) = its.min_by_key(|d| (served[*d].len(), *d)) else {
                         return Err(bad(
-                            format!("VM {:?}, vCPU {index}: served through {:?}", vm.name, spec.driver),
-                            "name a VM with a vCPU whose demand is `driver`",
+                            format!(
+                                "VM {:?}, vCPU {index}: VM {:?} does not exist or is not a driver",
+                                vm.name, spec.driver
+                            ),
+                            "choose a VM with a vCPU whose demand is `driver`",
                         ));
                     };
                     served[d].push((vcpu, Random::new(seed, vcpu.into()), &**spec));

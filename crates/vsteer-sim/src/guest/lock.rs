@@ -1,17 +1,17 @@
 //! What does a preempted lock holder cost? vCPUs of a VM that share a lock: spinlocks, and mutexes that sleep.
 //!
-//! Idea: each vCPU computes outside the lock, wants it, computes inside, and lets it go. Who wants a lock that is held waits
-//! as it is told to ([`Waiting`]): one that spins runs for nothing. Whoever lets it go hands it on: to the one that has
-//! waited longest (a ticket lock), whether or not it is on a pCPU, or to the one among those on a pCPU that has waited
-//! longest (a test-and-set lock, which who runs wins).
+//! Idea: each vCPU computes outside the lock, wants it, computes inside, and lets it go. A vCPU that wants a held
+//! lock waits as [`Waiting`] says. A spinning vCPU runs for nothing. A vCPU that releases the lock passes it on: to
+//! the one that has waited longest (a ticket lock), whether or not it is on a pCPU, or to the one among those on a
+//! pCPU that has waited longest (a test-and-set lock, which who runs wins).
 //!
-//! What follows: while the holder, or under a ticket lock the next in turn, waits for a pCPU, all others spin: lock-holder
-//! preemption and lock-waiter preemption.
+//! What follows: while the holder, or under a ticket lock the next in turn, waits for a pCPU, all others spin:
+//! lock-holder preemption and lock-waiter preemption.
 //!
-//! Source: Uhlig, LeVasseur, Skoglund, Dannowski, "Towards scalable multiprocessor virtual machines", VM 2004; Friebel and
-//! Biemueller, "How to deal with lock holder preemption", Xen Summit 2008.
-//! Left out: the cost of the lock's cache line; kicks of paravirtual locks take no time; which of several that run wins a
-//! test-and-set lock is chance in hardware and here who waited longest.
+//! Source: Uhlig, LeVasseur, Skoglund, Dannowski, "Towards scalable multiprocessor virtual machines", VM 2004;
+//! Friebel and Biemueller, "How to deal with lock holder preemption", Xen Summit 2008. Left out: the cost of the
+//! lock's cache line; kicks of paravirtual locks take no time; which of several that run wins a test-and-set lock
+//! is chance in hardware and here who waited longest.
 
 use super::jobs::{Jobs, Tally};
 use super::poke::{Poke, Runs, Waiting};

@@ -10,7 +10,7 @@ use vsteer_core::Fault;
 /// The next burst of a vCPU that waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poke {
-    /// Whose.
+    /// vCPU that gets the burst.
     pub vcpu: u32,
     /// When it begins, ns; later than now only for one that is blocked.
     pub at_ns: u64,
@@ -48,7 +48,7 @@ pub enum Waiting {
     Spin,
     /// It sleeps.
     Sleep,
-    /// It spins for so long, ns of CPU time, and then sleeps.
+    /// It spins for this CPU time, ns, and then sleeps.
     SpinThenSleep(u64),
 }
 

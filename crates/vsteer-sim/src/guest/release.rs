@@ -1,4 +1,4 @@
-//! Work that comes at given moments, whoever asks for it.
+//! Work that arrives at given times.
 
 use super::times::positive;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ impl Release {
         if all.windows(2).all(|w| w[0].at_ns <= w[1].at_ns) {
             return Ok(());
         }
-        Err(Fault::new(FaultKind::BadInput, key("recorded jobs are out of order"))
-            .help("give them in order of time"))
+        Err(Fault::new(FaultKind::BadInput, key("the recorded jobs are not in order of time"))
+            .help("sort the jobs by time"))
     }
 }

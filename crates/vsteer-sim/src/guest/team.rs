@@ -1,18 +1,19 @@
-//! How long does a parallel loop take when its threads are vCPUs that somebody else schedules? OpenMP's loops and tasks.
+//! How long does a parallel loop take when its threads are vCPUs that somebody else schedules? OpenMP's loops and
+//! tasks.
 //!
-//! Idea: a team of vCPUs of one VM goes through the same parallel region again and again. Its iterations are dealt out
-//! (static: beforehand; dynamic: a chunk whenever a thread has none; task: one by one, after the first thread has made
-//! them all into tasks), and a region is over when the last thread has come to the barrier. Threads that are there wait:
-//! they spin, sleep, or spin for a while and then sleep. Between regions the first thread may compute alone, and may
-//! sleep before that (for a time, or until the next moment of a period).
+//! Idea: a team of vCPUs of one VM goes through the same parallel region again and again. Its iterations are dealt
+//! out (static: beforehand; dynamic: a chunk whenever a thread has none; task: one by one, after the first thread
+//! has made them all into tasks), and a region is over when the last thread has come to the barrier. Threads that
+//! are there wait: they spin, sleep, or spin for a while and then sleep. Between regions the first thread may
+//! compute alone, and may sleep before that (for a time, or until the next moment of a period).
 //!
 //! What follows: a thread whose vCPU waits for a pCPU keeps all others; spinning ones use up CPU time that others could
 //! have; dynamic schedules let the others take what a waiting one does not.
 //!
-//! Source: OpenMP Application Programming Interface 5.0, 2.9.2 (schedules) and 2.10 (tasks); libgomp's `GOMP_SPINCOUNT` and
-//! `OMP_WAIT_POLICY` for how long threads spin.
-//! Left out: `guided`; nested regions; threads of one vCPU taking turns (those beyond the number of vCPUs add their share
-//! of a static schedule to that of the vCPU they are on); contention for the loop's counter.
+//! Source: OpenMP Application Programming Interface 5.0, 2.9.2 (schedules) and 2.10 (tasks); libgomp's
+//! `GOMP_SPINCOUNT` and `OMP_WAIT_POLICY` for how long threads spin. Left out: `guided`; nested regions; threads of
+//! one vCPU taking turns (those beyond the number of vCPUs add their share of a static schedule to that of the vCPU
+//! they are on); contention for the loop's counter.
 
 use super::jobs::{Jobs, Tally};
 use super::poke::{Poke, Waiting};
@@ -47,10 +48,10 @@ pub enum Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pause {
-    /// Sleeps for so long.
+    /// Sleeps for this time.
     For(Times),
-    /// Sleeps until so long after the last region was due (a period, or arrivals), and goes on at once where that is over.
-    /// The first is due anywhere within such a time, by the seed.
+    /// Sleeps until this time after the last region was due (a period, or arrivals), and continues at once if that
+    /// time has passed. The first is due anywhere within such a time, by the seed.
     Every(Times),
 }
 
@@ -87,7 +88,7 @@ impl LoopSpec {
                 return Ok(());
             }
             Err(Fault::new(FaultKind::BadInput, format!("{whose}: {k} is {n}"))
-                .help(format!("from 1 to {most}")))
+                .help(format!("give 1 to {most}")))
         };
         range("iterations", self.iterations, ITERATIONS_MAX)?;
         range("chunk", self.chunk.unwrap_or(1), ITERATIONS_MAX)?;
@@ -96,8 +97,14 @@ impl LoopSpec {
         positive(&key("overhead"), self.overhead_ns.saturating_add(1))?;
         let most_ns = self.work.mean_ns() * self.iterations as f64;
         if most_ns > LONGEST_NS as f64 {
-            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: a region of {most_ns:e} ns"))
-                .help("ten years at most"));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!(
+                    "{whose}: a region takes up to {most_ns:e} \
+                ns, more than ten years"
+                ),
+            )
+            .help("give fewer iterations or less work"));
         }
         self.wait.check(&key("wait"))?;
         self.serial.map_or(Ok(()), |t| t.check(&key("serial")))?;
@@ -136,7 +143,7 @@ enum Doing {
     Spin,
     /// Waiting, blocked; also before everybody is there.
     Sleep,
-    /// The first: it has been told that the region is over.
+    /// The first member: it knows that the region is over.
     Told,
     /// The first: what lies between regions.
     Between,
@@ -347,7 +354,7 @@ impl Team {
         Some(self.work.sum(n, &mut self.members[m].random).saturating_add(self.overhead_ns))
     }
 
-    /// Regions done; told of the first member.
+    /// Number of regions done, counted at the first member.
     pub(super) fn jobs(&self, m: usize) -> Option<Jobs> {
         (m == 0).then(|| self.tally.jobs())
     }

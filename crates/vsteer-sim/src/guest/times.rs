@@ -1,4 +1,5 @@
-//! How long is a sleep, a job, a gap between arrivals? Distributions of times, as they are asked for and as they are drawn.
+//! How long is a sleep, a job, a gap between arrivals? Distributions of times, as they are asked for and as they
+//! are drawn.
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::random::Random;

@@ -1,4 +1,4 @@
-//! What a vCPU does, as a scenario says it. Each form is one of [`crate::guest::Demand`]'s.
+//! Which demand does a vCPU have in a scenario file? Each form stands for one [`crate::guest::Demand`].
 
 use crate::guest::display::DisplaySpec;
 use crate::guest::driver::{Asked, ServedSpec};
@@ -17,7 +17,7 @@ use vsteer_core::span::Span;
 pub enum TimesForm {
     /// Always this.
     Fixed(Span),
-    /// Drawn anew each time.
+    /// Drawn again each time.
     Drawn(Drawn),
 }
 
@@ -31,7 +31,7 @@ pub enum Drawn {
     Uniform(Span, Span),
 }
 
-/// By hand: an untagged enum would say of a wrong time only that it is none of its forms.
+/// Written by hand, because the error of an untagged enum does not say what is wrong.
 impl<'de> Deserialize<'de> for TimesForm {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<TimesForm, D::Error> {
         struct Form;
@@ -76,9 +76,9 @@ pub enum DemandForm {
     Hog,
     /// Sleeps and computes in turn (a closed loop).
     SleepCompute {
-        /// Each sleep.
+        /// Length of each sleep.
         sleep: TimesForm,
-        /// Each burst.
+        /// CPU time of each burst.
         compute: TimesForm,
     },
     /// A timer: a job at every period, whether or not the last one is done.
@@ -93,7 +93,7 @@ pub enum DemandForm {
     },
     /// Requests, first come first served (an open loop).
     Server {
-        /// Between arrivals.
+        /// Time between arrivals.
         between: TimesForm,
         /// CPU time of each request.
         service: TimesForm,
@@ -112,7 +112,7 @@ pub enum DemandForm {
         /// Time of each on a device after that (a GPU).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<TimesForm>,
-        /// Beyond this lateness the clock begins anew; none: it catches up for ever.
+        /// Lateness after which the clock restarts; none: it catches up without limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reset: Option<Span>,
         /// Are frames whose moment is over left out?
@@ -222,7 +222,7 @@ pub enum WaitForm {
     Spin,
     /// They sleep.
     Sleep,
-    /// They spin for so long, and then sleep.
+    /// They spin for this time, and then sleep.
     SpinThenSleep(Span),
 }
 
@@ -240,9 +240,9 @@ impl From<WaitForm> for Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseForm {
-    /// So long after the last.
+    /// This time after the last region.
     For(TimesForm),
-    /// So long after the last one was due.
+    /// This time after the last region was due.
     Every(TimesForm),
 }
 

@@ -1,11 +1,11 @@
-//! How many more VMs of a kind fit, before a level breaks?
+//! How many more VMs of a kind fit before a VM exceeds a level?
 //!
-//! Idea: add n VMs of the kind to the scenario, simulate, look whether any VM breaks a [`Level`]; find the largest n that
-//! does not. By doubling until one breaks, then by halves: some 2 log n runs, on the assumption that more VMs never
-//! mend a level. Each seed finds its own n; the spread over seeds is the interval. On a node: the new VMs, their memory
-//! with them, are bound to it.
+//! Idea: add n VMs to the scenario, simulate, and check whether any VM exceeds a [`Level`]. The search doubles n
+//! until a VM does, then bisects, in about 2 log n runs. It assumes that more VMs never improve a figure. Each seed
+//! finds its own n; the spread over seeds gives the interval. With a node, the new VMs and their memory are bound
+//! to it.
 //!
-//! Left out: VMs of different kinds at once; a search where more VMs mend a level (none is known).
+//! Left out: VMs of different kinds at once.
 
 use super::outcome::{MEASURES, Run, Unit};
 use super::{Refusal, Scenario, refuse};
@@ -16,13 +16,13 @@ use std::str::FromStr;
 use vsteer_core::CpuSet;
 use vsteer_core::Fault;
 
-/// A figure that no VM may exceed: `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`.
+/// A limit for a figure of every VM: `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Level {
     /// Which of [`MEASURES`].
     #[serde(skip)]
     measure: usize,
-    /// Its name.
+    /// Name of the level.
     pub name: &'static str,
     /// The most that keeps it, as a fraction or in ns.
     pub most: f64,
@@ -42,18 +42,32 @@ impl FromStr for Level {
         let usual = |m: &&super::outcome::Measure| m.unit != Unit::Rate && m.name != "run";
         let known = || MEASURES.iter().filter(usual).map(|m| m.name).collect::<Vec<_>>().join(", ");
         let (name, value) = text.split_once('=').ok_or_else(|| {
-            format!("{text:?}: write NAME=VALUE, such as ready=10% or wake_p99=20ms; names: {}", known())
+            format!(
+                "{text:?} is not a level: write NAME=VALUE, such as ready=10% or wake_p99=20ms; names: \
+                {}",
+                known()
+            )
         })?;
         let (name, value) = (name.trim(), value.trim());
         let measure = MEASURES.iter().position(|m| m.name == name && usual(&m));
-        let measure = measure.ok_or_else(|| format!("there is no level {name:?}; names: {}", known()))?;
+        let measure = measure.ok_or_else(|| {
+            format!(
+                "{name:?} is not the name of a level; names: \
+            {}",
+                known()
+            )
+        })?;
         let most = match MEASURES[measure].unit {
             Unit::Time => value.parse::<vsteer_core::span::Span>()?.ns() as f64,
             _ => {
                 let percent = value.strip_suffix('%').map(str::trim).and_then(|p| p.parse::<f64>().ok());
                 let percent = percent.filter(|p| (0.0..=100.0).contains(p));
-                percent.ok_or_else(|| format!("{value:?}: {name} is written in percent, from 0% to 100%"))?
-                    / 100.0
+                percent.ok_or_else(|| {
+                    format!(
+                        "{value:?} is not a value of {name}: write a percentage from \
+                    0% to 100%"
+                    )
+                })? / 100.0
             }
         };
         Ok(Level { measure, name: MEASURES[measure].name, most, text: text.to_owned() })
@@ -70,7 +84,7 @@ impl Level {
 /// A VM that exceeds a level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Broken {
-    /// Which VM.
+    /// Name of the VM.
     pub vm: String,
     /// Which level, as it was written.
     pub level: String,
@@ -83,9 +97,9 @@ pub struct Broken {
 pub struct Found {
     /// The seed.
     pub seed: u64,
-    /// The largest number of VMs more that break nothing; `None`: a level is broken without any.
+    /// Largest number of added VMs without a violation; `None`: a VM exceeds a level without any.
     pub more: Option<u32>,
-    /// What breaks with one more; `None`: nothing up to the bound of the search.
+    /// The violation with one more VM; `None`: none up to the bound of the search.
     pub breaks: Option<Broken>,
 }
 
@@ -94,24 +108,32 @@ pub struct Found {
 pub struct Headroom {
     /// The node that the VMs were bound to; `None`: anywhere.
     pub node: Option<u32>,
-    /// The mean over the seeds (none at all counts as 0, as does one that is broken already).
+    /// Mean over the seeds. A scenario that exceeds a level without added VMs counts as 0.
     pub mean: f64,
     /// Half the width of its 95 % interval; `None` with fewer than two seeds.
     pub half_width: Option<f64>,
-    /// The fewest of any seed: what can be counted on.
+    /// Smallest number over the seeds, which is safe.
     pub least: u32,
     /// Per seed.
     pub seeds: Vec<Found>,
 }
 
-/// The scenario with `more` VMs like those of form `kind`, bound to `node` where one is given.
+/// The scenario with `more` VMs like those of form `kind`, bound to `node` if given.
 ///
 /// # Errors
-/// Without such a kind or node.
+/// If the kind or node does not exist.
 pub fn with_more(scenario: &Scenario, kind: &str, more: u32, node: Option<u32>) -> Result<Scenario, Refusal> {
     let Some(form) = scenario.vms.iter().find(|v| v.name == kind) else {
         let known: Vec<&str> = scenario.vms.iter().map(|v| v.name.as_str()).collect();
-        return Err(refuse("vm", format!("no VM {kind:?}"), format!("there are: {}", known.join(", "))));
+        return Err(refuse(
+            "vm",
+            format!("the scenario has no VM {kind:?}"),
+            format!(
+                "use one of these VMs: \
+            {}",
+                known.join(", ")
+            ),
+        ));
     };
     let mut form = super::VmForm { name: format!("{kind} (more)"), count: more, ..form.clone() };
     if let Some(node) = node {
@@ -130,7 +152,15 @@ fn node_cpus(scenario: &Scenario, node: u32) -> Result<CpuSet, Refusal> {
     let m = &scenario.machine;
     let (nodes, per_node) = (m.sockets * m.nodes_per_socket, m.cores_per_node * m.threads_per_core);
     if node >= nodes {
-        return Err(refuse("machine", format!("node {node}"), format!("the nodes are 0 to {}", nodes - 1)));
+        return Err(refuse(
+            "machine",
+            format!("the machine has no node {node}"),
+            format!(
+                "use a node from 0 \
+            to {}",
+                nodes - 1
+            ),
+        ));
     }
     Ok((node * per_node..(node + 1) * per_node).collect())
 }

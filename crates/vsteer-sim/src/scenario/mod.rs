@@ -1,14 +1,13 @@
-//! Which host, which VMs, which scheduler, for how long? A scenario as a person writes it, and the simulation it asks for.
+//! Which host, VMs and scheduler does a scenario describe, and for how long? The form of a scenario file and its
+//! simulation.
 //!
 //! [`Scenario`] is the form of a scenario file (TOML; read by the command line, since nothing here reads files).
-//! [`Scenario::case`] checks it against what the scheduler and the machine can do and gives a [`Case`]: what the
-//! simulator runs. A refusal names its place in the file as a key path (`vm[2].pins[0]`), so that who read the file can
-//! say the line. [`outcome`] is what came of it, per VM, of one run or of several seeds with an interval;
-//! [`published`] holds that against what papers have printed.
+//! [`Scenario::case`] checks it against the scheduler and the machine and returns a [`Case`] that the simulator
+//! runs. A refusal names its place in the file as a key path (`vm[2].pins[0]`). [`outcome`] has the results per VM,
+//! of one run or of several seeds with an interval. [`published`] compares results with figures from papers.
 //!
-//! Idea: a key that the scheduler has no use for is refused, not passed over. Whoever sets a cap under a scheduler without
-//! caps would read the result as if it had been kept.
-//! Left out: memory but for where it lies and whether it fits; devices.
+//! A key that the scheduler does not support is an error. Otherwise a person could read a result as if a cap had
+//! been enforced. Left out: devices, and memory except its node and whether it fits.
 
 use crate::guest::Demand;
 use crate::policy::{About, Values};
@@ -66,7 +65,7 @@ pub struct Scenario {
     /// Groups above VMs (cgroups).
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupForm>,
-    /// The VMs.
+    /// VMs of the scenario.
     #[serde(rename = "vm")]
     pub vms: Vec<VmForm>,
 }
@@ -114,7 +113,7 @@ fn one() -> u32 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolForm {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Its pCPUs, such as `0-3,8`.
     pub cpus: CpuSet,
@@ -134,7 +133,7 @@ pub struct QuotaForm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupForm {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// The group it lies in, one written before it; none: the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,7 +141,7 @@ pub struct GroupForm {
     /// Its weight among its siblings, on the scheduler's scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Its limit.
+    /// Limit of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaForm>,
 }
@@ -183,7 +182,7 @@ pub struct VmForm {
     /// How many of them.
     #[serde(default = "one")]
     pub count: u32,
-    /// vCPUs of each.
+    /// vCPUs per VM.
     #[serde(default = "one")]
     pub vcpus: u32,
     /// What every vCPU does, or each in turn: as many as there are vCPUs.
@@ -302,7 +301,7 @@ impl From<OneOrEach> for Each {
     }
 }
 
-/// By hand: an untagged enum would say of a wrong key only that it fits neither form.
+/// Written by hand, because the error of an untagged enum does not name the wrong key.
 impl<'de> Deserialize<'de> for Each {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Each, D::Error> {
         use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
@@ -330,12 +329,12 @@ impl<'de> Deserialize<'de> for Each {
     }
 }
 
-/// A scenario that cannot be simulated: where in it, and why.
+/// Why a scenario cannot be simulated, with the place in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The place, as a path of keys and indices (`vm[2].pins[0]`).
     pub key: String,
-    /// Why, and the way out.
+    /// The reason and what to do.
     pub fault: Fault,
 }
 
@@ -346,11 +345,11 @@ fn refuse(key: impl Into<String>, what: impl Into<String>, help: impl Into<Strin
 /// What the simulator runs.
 #[derive(Clone)]
 pub struct Case {
-    /// The host.
+    /// The host to simulate.
     pub setup: Setup,
     /// The scheduler.
     pub policy: &'static Entry,
-    /// Its parameters.
+    /// Parameters of the scheduler.
     pub values: Values,
     /// Not measured before this time, ns.
     pub begin_ns: u64,
@@ -362,7 +361,7 @@ impl Scenario {
     /// The simulation that it asks for.
     ///
     /// # Errors
-    /// Everything that the scheduler or the machine cannot do, at the first place in the file.
+    /// The first place in the file that the scheduler or the machine does not support.
     pub fn case(&self) -> Result<Case, Refusal> {
         let at = |key: &'static str| move |fault| Refusal { key: key.into(), fault };
         let policy = sched::find(&self.scheduler.policy).map_err(at("scheduler.policy"))?;
@@ -393,12 +392,12 @@ impl Scenario {
             if vcpus > VCPUS_MAX {
                 return Err(refuse(
                     format!("vm[{i}].count"),
-                    format!("{vcpus} vCPUs"),
-                    format!("at most {VCPUS_MAX} together"),
+                    format!("the scenario has {vcpus} or more vCPUs"),
+                    format!("use at most {VCPUS_MAX} vCPUs in total"),
                 ));
             }
             let vm = self.vm(i, &policy.about)?;
-            // The simulator's own refusals name the VM, not the key: looked for VM by VM they get their place.
+            // The simulator's errors name the VM, not the key. Checking VM by VM gives them their place.
             let alone = Setup { vms: vec![vm.clone()], ..setup.clone() };
             Host::new(&alone).map_err(|fault| Refusal { key: format!("vm[{i}]"), fault })?;
             setup.vms.extend((1..=form.count).map(|n| VmSetup {
@@ -464,14 +463,22 @@ impl Scenario {
                 let sum = of_node.entry(node).or_default();
                 *sum = sum.saturating_add(mib);
                 if *sum > node_mib {
-                    let what = format!("VMs with {sum} MiB on node {node}");
-                    return Err(refuse(key(), what, format!("a node has {node_mib} MiB")));
+                    let what = format!("the VMs on node {node} have {sum} MiB of memory");
+                    return Err(refuse(key(), what, format!("use at most {node_mib} MiB per node")));
                 }
             }
             of_all = of_all.saturating_add(mib);
             if of_all > node_mib.saturating_mul(nodes) {
-                let what = format!("VMs with {of_all} MiB");
-                return Err(refuse(key(), what, format!("the machine has {} MiB", node_mib * nodes)));
+                let what = format!("the VMs have {of_all} MiB of memory");
+                return Err(refuse(
+                    key(),
+                    what,
+                    format!(
+                        "use at most {} MiB, the memory of the \
+                    machine",
+                        node_mib * nodes
+                    ),
+                ));
             }
         }
         Ok(())
@@ -494,7 +501,14 @@ impl MachineForm {
             }
             pcpus = pcpus.saturating_mul(n.into());
             if pcpus > PCPUS_MAX {
-                return Err(refuse(key, format!("{pcpus} pCPUs"), format!("at most {PCPUS_MAX}")));
+                return Err(refuse(
+                    key,
+                    format!("the machine has {pcpus} pCPUs"),
+                    format!(
+                        "use at most \
+                    {PCPUS_MAX} pCPUs"
+                    ),
+                ));
             }
         }
         machine(self.sockets, self.nodes_per_socket, self.cores_per_node, self.threads_per_core)
@@ -512,11 +526,11 @@ fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Resul
     check_weight(&key("weight"), form.weight, about)?;
     if let Some(pct) = form.cap_pct {
         if !about.caps {
-            let help = "leave it out, or take a scheduler that has them";
-            return Err(refuse(key("cap_pct"), format!("{} knows no caps", about.name), help));
+            let help = "leave the cap out, or choose a scheduler with caps";
+            return Err(refuse(key("cap_pct"), format!("scheduler {} has no caps", about.name), help));
         }
         if pct == 0 {
-            return Err(refuse(key("cap_pct"), "a cap of 0", "give 1 or more, of 100 per pCPU"));
+            return Err(refuse(key("cap_pct"), "the cap is 0", "give 1 or more; 100 is one pCPU"));
         }
     }
     Ok(())
@@ -526,16 +540,20 @@ fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Resul
 fn check_vcpus(form: &VmForm, key: &dyn Fn(&str) -> String) -> Result<(), Refusal> {
     let n = form.vcpus as usize;
     if !form.pins.is_empty() && form.pins.len() != n {
-        let what = format!("{} pins for {n} vCPUs", form.pins.len());
-        return Err(refuse(key("pins"), what, "give one for each vCPU, or `affinity` for all alike"));
+        let what = format!("the VM has {} pins for {n} vCPUs", form.pins.len());
+        return Err(refuse(key("pins"), what, "give one pin for each vCPU, or `affinity` for all vCPUs"));
     }
     if !form.pins.is_empty() && form.affinity.is_some() {
-        return Err(refuse(key("affinity"), "`affinity` beside `pins`", "give one of them"));
+        return Err(refuse(
+            key("affinity"),
+            "the VM has both `affinity` and `pins`",
+            "give only one of them",
+        ));
     }
     let demands = form.demand.0.len();
     if demands != n && demands != 1 {
-        let what = format!("{demands} demands for {n} vCPUs");
-        return Err(refuse(key("demand"), what, "give one for all, or one for each vCPU"));
+        let what = format!("the VM has {demands} demands for {n} vCPUs");
+        return Err(refuse(key("demand"), what, "give one demand for all vCPUs, or one for each"));
     }
     Ok(())
 }
@@ -546,7 +564,7 @@ fn class(key: &str, form: &VmForm) -> Result<Option<SchedClass>, Refusal> {
         ClassForm::Rr(priority) => (priority, SchedClass::RoundRobin(priority)),
     });
     if let Some((priority, _)) = class.filter(|(priority, _)| !(1..=99).contains(priority)) {
-        return Err(refuse(key, format!("priority {priority}"), "give 1 to 99"));
+        return Err(refuse(key, format!("the priority is {priority}"), "give 1 to 99"));
     }
     Ok(class.map(|(_, class)| class))
 }
@@ -575,10 +593,10 @@ impl VmForm {
     }
 }
 
-/// A name may stand once only.
+/// Refuses a name that was used before.
 fn once<'a>(key: &str, name: &str, mut before: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
     if before.any(|b| b == name) {
-        return Err(refuse(key, format!("{name:?} is there already"), "give each a name of its own"));
+        return Err(refuse(key, format!("the name {name:?} is used twice"), "give each a different name"));
     }
     Ok(())
 }
@@ -587,11 +605,11 @@ fn named<'a>(key: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Res
     let known: Vec<&str> = known.collect();
     known.iter().position(|k| *k == name).ok_or_else(|| {
         let help = if known.is_empty() {
-            "there is none before this place".to_owned()
+            "define it before this place".to_owned()
         } else {
-            format!("there are: {}", known.join(", "))
+            format!("use one of: {}", known.join(", "))
         };
-        refuse(key, format!("{name:?} is not known"), help)
+        refuse(key, format!("{name:?} does not exist"), help)
     })
 }
 
@@ -599,12 +617,16 @@ fn check_weight(key: &str, weight: Option<u32>, about: &About) -> Result<(), Ref
     let Some(weight) = weight else { return Ok(()) };
     let (least, most) = about.weights;
     if about.default_weight == 0 {
-        let help = "leave it out, or take a scheduler that has them";
-        return Err(refuse(key, format!("{} knows no weights", about.name), help));
+        let help = "leave the weight out, or choose a scheduler with weights";
+        return Err(refuse(key, format!("scheduler {} has no weights", about.name), help));
     }
     if !(least..=most).contains(&weight) {
-        let help = format!("{} takes {least} to {most}; its default is {}", about.name, about.default_weight);
-        return Err(refuse(key, format!("a weight of {weight}"), help));
+        let help = format!(
+            "scheduler {} takes weights from {least} to {most}; the default is \
+            {}",
+            about.name, about.default_weight
+        );
+        return Err(refuse(key, format!("the weight is {weight}"), help));
     }
     Ok(())
 }
@@ -612,14 +634,19 @@ fn check_weight(key: &str, weight: Option<u32>, about: &About) -> Result<(), Ref
 fn quota(key: &str, form: Option<QuotaForm>, about: &About) -> Result<Option<Quota>, Refusal> {
     let Some(form) = form else { return Ok(None) };
     if !about.quotas {
-        let help = "leave it out, or take a scheduler that has them";
-        return Err(refuse(key, format!("{} knows no quotas", about.name), help));
+        let help = "leave the quota out, or choose a scheduler with quotas";
+        return Err(refuse(key, format!("scheduler {} has no quotas", about.name), help));
     }
     let us = |k: &str, t: Span| {
         if t.ns().is_multiple_of(1000) {
             Ok(t.ns() / 1000)
         } else {
-            Err(refuse(format!("{key}.{k}"), format!("{t}"), "quotas are whole microseconds"))
+            Err(refuse(
+                format!("{key}.{k}"),
+                format!("{t} is not a whole number of microseconds"),
+                "give \
+                whole microseconds",
+            ))
         }
     };
     Ok(Some(Quota { quota_us: us("quota", form.quota)?, period_us: us("period", form.period)? }))

@@ -1,6 +1,6 @@
-//! What came of it? A scenario's figures per VM, of one run or of several seeds with an interval.
+//! What did each VM of a scenario get? Figures of one run, or of several seeds with an interval.
 //!
-//! [`MEASURES`] is the table of what is told: tables, JSON and sweeps read it. A share is per vCPU (the mean over a VM's
+//! [`MEASURES`] is the table of figures, which tables, JSON and sweeps read. A share is per vCPU (the mean over a VM's
 //! vCPUs), so that VMs of different sizes can be compared; rates are of the whole VM.
 //!
 //! Intervals are Student's over the seeds' means, two-sided at 95 %: seeds are independent, whatever the samples of one
@@ -18,7 +18,7 @@ use vsteer_core::nouns::Histogram;
 use vsteer_core::stats::{half_width, mean};
 use vsteer_core::{Fault, FaultKind};
 
-/// Events between two looks at whether to go on: some 50 ms of real time.
+/// Events between two checks whether to continue, about 50 ms of real time.
 const EVENTS_AT_A_TIME: u64 = 200_000;
 
 /// How to print a figure.
@@ -40,7 +40,7 @@ pub enum Unit {
 pub struct Measure {
     /// Its name in tables and JSON.
     pub name: &'static str,
-    /// What it is.
+    /// Unit, which decides how to print the value.
     pub unit: Unit,
     /// One line about it.
     pub doc: &'static str,
@@ -57,37 +57,59 @@ const fn measure(
     Measure { name, unit, doc, of }
 }
 
-/// What is told of every VM; `None` where it has no such thing.
+/// The figures of every VM; `None` if a figure does not apply.
 pub const MEASURES: &[Measure] = &[
-    measure("run", Unit::Share, "on a pCPU", |w| w.share(State::Running)),
-    measure("ready", Unit::Share, "could run, had no pCPU", |w| w.share(State::Ready)),
+    measure("run", Unit::Share, "running on a pCPU", |w| w.share(State::Running)),
+    measure("ready", Unit::Share, "ready to run, but without a pCPU", |w| w.share(State::Ready)),
     measure("co_stopped", Unit::Share, "held back so that siblings catch up", |w| w.share(State::CoStopped)),
-    measure("limited", Unit::Share, "held by a cap or quota", |w| w.share(State::Limited)),
+    measure("limited", Unit::Share, "throttled by a cap or quota", |w| w.share(State::Limited)),
     measure("lag", Unit::Share, "ready while a sibling ran", |w| w.lag_ns.map(|ns| w.part_of_window(ns))),
     measure("wake_mean", Unit::Time, "wake-up to running, mean", |w| w.per_wake_up(w.wake_wait_ns)),
     measure("wake_p50", Unit::Time, "wake-up to running, median", |w| w.wake.quantile_ns(0.5)),
     measure("wake_p99", Unit::Time, "wake-up to running, 99th percentile", |w| w.wake.quantile_ns(0.99)),
-    measure("sleep_asked", Unit::Time, "how long sleeps were to be, mean, where the guest says it", |w| {
-        let s = w.sleeps.as_ref().filter(|s| s.asked > 0 && s.asked_ns > 0)?;
-        Some(s.asked_ns as f64 / s.asked as f64)
-    }),
-    measure("sleep_mean", Unit::Time, "from going to sleep to going on, mean", |w| match w.seen() {
+    measure(
+        "sleep_asked",
+        Unit::Time,
+        "requested length of sleeps, mean, if the guest has requested \
+        lengths",
+        |w| {
+            let s = w.sleeps.as_ref().filter(|s| s.asked > 0 && s.asked_ns > 0)?;
+            Some(s.asked_ns as f64 / s.asked as f64)
+        },
+    ),
+    measure("sleep_mean", Unit::Time, "from falling asleep to continuing, mean", |w| match w.seen() {
         Some(s) => Some(s.took_ns as f64 / s.seen as f64),
         None => w.per_wake_up(w.in_state[State::Blocked as usize] + w.wake_wait_ns),
     }),
-    measure("sleep_p80", Unit::Time, "the same, 80th percentile, of guests that poll", |w| {
-        w.seen()?.took.quantile_ns(0.8)
-    }),
+    measure(
+        "sleep_p80",
+        Unit::Time,
+        "from falling asleep to continuing, 80th percentile, for guests that \
+        poll",
+        |w| w.seen()?.took.quantile_ns(0.8),
+    ),
     measure("cycle_mean", Unit::Time, "from one sleep to the next, mean", |w| match w.seen() {
         Some(s) => Some(s.cycle_ns as f64 / s.seen as f64),
         None => w.per_wake_up(w.ns * w.vcpus),
     }),
-    measure("ready_p99", Unit::Time, "unbroken wait, 99th percentile", |w| w.spell.quantile_ns(0.99)),
-    measure("switches", Unit::Rate, "times it was given a pCPU", |w| w.rate(w.switches)),
-    measure("preemptions", Unit::Rate, "times it lost the pCPU while it could run", |w| {
+    measure(
+        "ready_p99",
+        Unit::Time,
+        "uninterrupted wait for a pCPU, 99th \
+        percentile",
+        |w| w.spell.quantile_ns(0.99),
+    ),
+    measure("switches", Unit::Rate, "times that the VM got a pCPU", |w| w.rate(w.switches)),
+    measure("preemptions", Unit::Rate, "times that the VM lost a pCPU while it could run", |w| {
         w.rate(w.preemptions)
     }),
-    measure("migrations", Unit::Rate, "times it ran on another pCPU than before", |w| w.rate(w.migrations)),
+    measure(
+        "migrations",
+        Unit::Rate,
+        "times that the VM ran on another pCPU than \
+        before",
+        |w| w.rate(w.migrations),
+    ),
     measure("jobs", Unit::Rate, "jobs or requests done", |w| w.rate(w.jobs.as_ref()?.done)),
     measure("frames", Unit::Rate, "frames shown", |w| w.rate(w.frames?)),
     measure("response_mean", Unit::Time, "release or arrival to the end, mean", |w| {
@@ -212,14 +234,14 @@ pub enum Ended {
     Whole,
     /// Its caller asked it to stop.
     Stopped,
-    /// Time stood still: the scheduler or a guest runs in a circle.
+    /// Simulated time stood still, because the scheduler or a guest loops.
     Runaway,
 }
 
 /// The figures of one seed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
     /// Where it ended.
     pub ended: Ended,
@@ -243,7 +265,7 @@ fn busy_ns(simulation: &dyn Simulation) -> u64 {
 
 /// Who follows a run.
 pub trait Follow {
-    /// So often is [`Follow::sample`] called, simulated ns.
+    /// Simulated time between two calls of [`Follow::sample`], ns.
     fn stride_ns(&self) -> u64 {
         u64::MAX
     }
@@ -295,11 +317,14 @@ pub fn run(
     let measured_ns = simulation.now_ns().saturating_sub(case.begin_ns);
     if measured_ns == 0 {
         let (kind, why) = match ended {
-            Ended::Runaway => (FaultKind::BadInput, "the scheduler or a guest runs in a circle there"),
-            _ => (FaultKind::Interrupted, "it was stopped"),
+            Ended::Runaway => (
+                FaultKind::BadInput,
+                "simulated time stood still, because the scheduler or \
+                a guest loops",
+            ),
+            _ => (FaultKind::Interrupted, "the run was stopped"),
         };
-        let what =
-            format!("nothing was measured: the run ended at {} ns, in its warm-up", simulation.now_ns());
+        let what = format!("the run ended during its warm-up, at {} ns", simulation.now_ns());
         return Err(Fault::new(kind, what).because(why));
     }
     let last = accounts(&*simulation);

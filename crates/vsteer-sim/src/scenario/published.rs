@@ -1,8 +1,8 @@
-//! How far is the simulator off what papers have printed? Published figures, each beside what the simulator says.
+//! How much do the simulator's figures differ from published ones? Compares them figure by figure.
 //!
-//! A [`Paper`] is a file of the folder `scenarios/published/`: the runs that it needs (scenario files, each with changes)
-//! and a [`Row`] per published figure: how it is worked out from the runs ([`Expression`]), what was published, and the
-//! band in which the simulated figure is accepted, with the reason for its width.
+//! A [`Paper`] is a file of the folder `scenarios/published/`: the runs that it needs (scenario files, each with
+//! changes) and a [`Row`] per published figure: how it is worked out from the runs ([`Expression`]), what was
+//! published, and the band in which the simulated figure is accepted, with the reason for its width.
 //!
 //! Rules: a band comes from what the paper leaves open, and stands in the file before the first run; a row marked `fit`
 //! served to choose the paper's parameters and is never counted as a prediction; a row outside its band stays so, and a
@@ -55,16 +55,16 @@ pub struct RunForm {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// What it is.
+    /// Name of the figure.
     pub what: String,
     /// How the simulated figure is worked out.
     pub value: Expression,
     /// What was published; a bound, where `says` says so.
     pub published: f64,
-    /// The published figure in words, where it is no number.
+    /// The published figure as text, if it is not a number.
     #[serde(default)]
     pub says: Option<String>,
-    /// Its unit.
+    /// Unit of the figure.
     pub unit: String,
     /// Did it serve to choose the parameters?
     #[serde(default)]
@@ -113,11 +113,11 @@ impl Paper {
         };
         for row in &self.rows {
             if let Some(run) = row.value.runs().find(|r| !self.runs.iter().any(|known| known.name == *r)) {
-                return wrong(row, &format!("there is no run {run:?}"));
+                return wrong(row, &format!("the paper's file has no run {run:?}"));
             }
             match row.band {
-                None if !row.fit => return wrong(row, "a prediction needs a band"),
-                Some(_) if row.fit => return wrong(row, "a row that served to fit has no band"),
+                None if !row.fit => return wrong(row, "a predicted row has no band"),
+                Some(_) if row.fit => return wrong(row, "a row marked `fit` has a band"),
                 Some((low, high)) if low.is_nan() || high.is_nan() || low > high => {
                     return wrong(row, "the band is empty");
                 }

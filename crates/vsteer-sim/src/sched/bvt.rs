@@ -3,16 +3,17 @@
 //! **Purpose.** Xen's scheduler until 3.0, and the one below VIT (Park et al., J. KIISE 37(1), 2010): shares by weight,
 //! with a way to be served sooner now and later then.
 //!
-//! **Idea.** A vCPU's actual virtual time (AVT) grows as it runs, the slower the larger its weight. The one with the least
+//! **Idea.** A vCPU's actual virtual time (AVT) grows as it runs, the slower the larger its weight. The one with
+//! the least
 //! *effective* virtual time runs: its AVT, less its VM's warp while that warps. A vCPU that wakes is brought up to the
 //! system's virtual time (the least AVT on its pCPU), so that sleeping saves nothing up. Who runs keeps its pCPU for
 //! the context-switch allowance. Warping has a limit, and after it a pause; as the time warped is charged as any other,
 //! the share is the same in the long run.
 //!
-//! **VIT** (Park et al.): a guest that means it tells the hypervisor by a hypercall when a timer expires. At the tick that
-//! finds it expired the VM is warped, so that it runs at once; when it has nothing more to do the warp is over. What it
-//! ran meanwhile is charged as ever, so it only runs sooner, not more. Here a VM whose `vit` is set does so for every
-//! wake-up.
+//! **VIT** (Park et al.): a guest that means it tells the hypervisor by a hypercall when a timer expires. At the
+//! tick that finds it expired the VM is warped, so that it runs at once; when it has nothing more to do the warp is
+//! over. What it ran meanwhile is charged as ever, so it only runs sooner, not more. Here a VM whose `vit` is set
+//! does so for every wake-up.
 //!
 //! **Parameters**: below; per VM its weight (100 is the source's `mcu_advance` of 10), a
 //! [`Warp`], and `vit`.
@@ -25,8 +26,8 @@
 //! **Not modelled**
 //! - `GAP(bvt-overflow)`: virtual times are 64 bits wide and never wrap.
 //! - `GAP(bvt-weights)`: weights are finer than whole steps of `mcu_advance`.
-//! - `GAP(bvt-vit)`: of several VMs whose timers have expired the one with the least virtual time runs first, not the one
-//!   that asked first; how far a warp goes is not published (here it is `vit_warp_ms`).
+//! - `GAP(bvt-vit)`: of several VMs whose timers have expired the one with the least virtual time runs first, not
+//!   the one that asked first; how far a warp goes is not published (here it is `vit_warp_ms`).
 //! - `GAP(bvt-placement)`: vCPUs are dealt to pCPUs in turn and stay; Xen 3.0 has no balancing either.
 //!
 //! **Sources**: xen/common/sched_bvt.c of Xen 3.0.2 (tag 3.0.2-rc); Duda and Cheriton, "Borrowed-Virtual-Time (BVT)
@@ -111,7 +112,8 @@ impl Policy for Bvt {
             },
             Parameter {
                 name: "charge_again",
-                doc: "1: a vCPU that goes on is charged again for the whole stretch, as in Xen 3.0.2; 0: as published",
+                doc: "1: a vCPU that continues is charged again for the whole stretch, as in Xen 3.0.2; 0: \
+                    as published",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -119,7 +121,7 @@ impl Policy for Bvt {
             },
             Parameter {
                 name: "vit_tick_us",
-                doc: "between the ticks that look for expired timers of VMs with VIT (10 ms: HZ of 100)",
+                doc: "time between ticks that check for expired timers of VMs with VIT (10 ms: HZ of 100)",
                 unit: "us",
                 default: 10_000,
                 min: 100,
@@ -127,7 +129,7 @@ impl Policy for Bvt {
             },
             Parameter {
                 name: "vit_warp_ms",
-                doc: "how far such a VM is warped, as CPU time at the default weight: what it may borrow at most",
+                doc: "warp of a VM with VIT, as CPU time at the default weight: the most that it may borrow",
                 unit: "ms",
                 default: 1000,
                 min: 1,
@@ -144,7 +146,8 @@ impl Policy for Bvt {
         gaps: &[
             "bvt-overflow: virtual times do not wrap",
             "bvt-weights: finer than whole steps of mcu_advance",
-            "bvt-vit: of several expired the one with the least virtual time first; the warp is not published",
+            "bvt-vit: of several expired the one with the least virtual time first; the warp is not \
+                published",
             "bvt-placement: vCPUs are dealt to pCPUs in turn and stay",
         ],
     };
@@ -212,7 +215,7 @@ impl Policy for Bvt {
             orders.interrupt(Pcpu(p as u32));
             return;
         }
-        // The running one goes on for its allowance and its lead, from when it began, if that is sooner.
+        // The running vCPU continues for its allowance plus its lead, counted from its start, if that is sooner.
         let end_ns = view.since_ns(Vcpu(current)) + self.turn_ns(current, evt - its);
         if end_ns <= now_ns {
             orders.interrupt(Pcpu(p as u32));
@@ -284,7 +287,7 @@ impl Policy for Bvt {
                 domain.warp_end_ns = u64::MAX;
                 domain.warping = false;
                 if warp.unwarp_ns == 0 {
-                    // No pause is no second warp: the source ends warping for good.
+                    // Without a pause there is no second warp: the source ends warping permanently.
                     domain.warp = None;
                 } else {
                     domain.pause_end_ns = now_ns + warp.unwarp_ns;

@@ -1,34 +1,37 @@
 //! Linux's CFS: who runs when everybody's virtual time is kept even?
 //!
 //! **Purpose.** Linux's fair class from 2.6.23 to 6.5, and so what most KVM hosts ran on for fifteen years (Debian 12's
-//! 6.1 among them): shares by weight at every level of the cgroup tree, quotas, and short waits for those who sleep much.
+//! 6.1 among them): shares by weight at every level of the cgroup tree, quotas, and short waits for those who sleep
+//! much.
 //!
-//! **Idea.** A task's virtual time runs at 1,024/weight while it runs; the one with the least runs next (the leftmost of
-//! the tree). Who runs keeps its pCPU for its part of a period of `latency_us`, which grows when more than eight are
-//! awake. A task that wakes is put at most half a period behind the least virtual time of its line: that is all it may
-//! save up by sleeping, and it is enough to preempt nearly anybody; it does so where it lies more than the wake-up
-//! granularity behind the running one.
+//! **Idea.** A task's virtual time runs at 1,024/weight while it runs; the one with the least runs next (the
+//! leftmost of the tree). Who runs keeps its pCPU for its part of a period of `latency_us`, which grows when more
+//! than eight are awake. A task that wakes is put at most half a period behind the least virtual time of its line:
+//! that is all it may save up by sleeping, and it is enough to preempt nearly anybody; it does so where it lies
+//! more than the wake-up granularity behind the running one.
 //!
-//! **What follows from this**: who sleeps regularly runs at once when it wakes, unlike under EEVDF, and may run ahead of
-//! its share by half a period at each wake-up; hogs change at the tick after their slice: two on one pCPU of a large
-//! machine (24 ms latency) each get 12 ms and one tick.
+//! **What follows from this**: who sleeps regularly runs at once when it wakes, unlike under EEVDF, and may run
+//! ahead of its share by half a period at each wake-up; hogs change at the tick after their slice: two on one pCPU
+//! of a large machine (24 ms latency) each get 12 ms and one tick.
 //!
 //! **Parameters**: below; the defaults are the source's.
 //!
-//! **Modelled**: virtual time and the least one of each line, slices by period and weight at all levels (`ALT_PERIOD`,
-//! `BASE_SLICE`), ticks and what they check, placement of new tasks (`START_DEBIT`) and of sleepers
-//! (`GENTLE_FAIR_SLEEPERS`), wake-up preemption with its granularity by weight, the buddies `next`, `last` and `skip`,
-//! moving between lines with the distance to the least kept; and as for EEVDF: the cgroup tree with a line per group and
-//! pCPU, shares of groups that run on several pCPUs by decaying load averages, quotas at every level, nice levels, the
-//! real-time classes above with their throttling ([`super::linux`]), placement, pulling, balancing.
+//! **Modelled**: virtual time and the least one of each line, slices by period and weight at all levels
+//! (`ALT_PERIOD`, `BASE_SLICE`), ticks and what they check, placement of new tasks (`START_DEBIT`) and of sleepers
+//! (`GENTLE_FAIR_SLEEPERS`), wake-up preemption with its granularity by weight, the buddies `next`, `last` and
+//! `skip`, moving between lines with the distance to the least kept; and as for EEVDF: the cgroup tree with a line
+//! per group and pCPU, shares of groups that run on several pCPUs by decaying load averages, quotas at every level,
+//! nice levels, the real-time classes above with their throttling ([`super::linux`]), placement, pulling,
+//! balancing.
 //!
 //! **Not modelled**
-//! - `GAP(cfs-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between waker and
-//!   wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never cut short
-//!   (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are not looked at
-//!   while nobody waits anywhere.
-//! - `GAP(cfs-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain, gated by
-//!   costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is not modelled.
+//! - `GAP(cfs-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between
+//!   waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never
+//!   cut short (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are
+//!   not looked at while nobody waits anywhere.
+//! - `GAP(cfs-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain,
+//!   gated by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is
+//!   not modelled.
 //! - `GAP(cfs-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
 //!   siblings before the period ends is not modelled.
 //! - `GAP(cfs-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
@@ -38,8 +41,8 @@
 //!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
 //! - `GAP(cfs-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
-//! - `GAP(cfs-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
-//!   the kernel sets off against each other at random.
+//! - `GAP(cfs-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas,
+//!   which the kernel sets off against each other at random.
 //!
 //! **Sources**: kernel/sched/fair.c and features.h of Linux 6.1.192 (Debian's linux-source-6.1 6.1.192-2; names follow
 //! them). Read, not copied.
@@ -71,7 +74,7 @@ impl Rules for Fairest {
         parameters: &[
             Parameter {
                 name: "latency_us",
-                doc: "period in which everybody awake runs once, before it is scaled by the number of CPUs",
+                doc: "period in which every runnable task runs once, before scaling by the number of CPUs",
                 unit: "us",
                 default: 6000,
                 min: 100,
@@ -79,7 +82,8 @@ impl Rules for Fairest {
             },
             Parameter {
                 name: "min_granularity_us",
-                doc: "least slice, scaled alike; with more than 8 awake, the period is as many of these",
+                doc: "least slice, scaled the same way; with more than 8 runnable tasks, the period is \
+                    this per task",
                 unit: "us",
                 default: 750,
                 min: 100,
@@ -87,7 +91,8 @@ impl Rules for Fairest {
             },
             Parameter {
                 name: "wakeup_granularity_us",
-                doc: "how far the running one must be ahead for a woken one to take over, scaled alike",
+                doc: "how far the running task must be ahead for a woken task to preempt it, scaled the \
+                    same way",
                 unit: "us",
                 default: 1000,
                 min: 0,
@@ -108,7 +113,8 @@ impl Rules for Fairest {
             parameters::RR_TIMESLICE,
             Parameter {
                 name: "sched_rt_runtime_us",
-                doc: "what real-time tasks may use of each period on a pCPU; the period or more: all of it",
+                doc: "time that real-time tasks may use of each period on a pCPU; the period or more: all \
+                    of it",
                 unit: "us",
                 default: 950_000,
                 min: 1,
@@ -116,7 +122,7 @@ impl Rules for Fairest {
             },
             Parameter {
                 name: "sched_rt_period_us",
-                doc: "that period",
+                doc: "period of the real-time limit",
                 unit: "us",
                 default: 1_000_000,
                 min: 1000,
@@ -132,7 +138,8 @@ impl Rules for Fairest {
         quotas: true,
         classes: true,
         gaps: &[
-            "cfs-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; throttled load goes on",
+            "cfs-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; \
+                throttled load continues",
             "cfs-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "cfs-slack: unused quota reaches throttled siblings at the next period",
             "cfs-slots: a line reused for another pCPU keeps the virtual times of the former, not its load",

@@ -1,7 +1,8 @@
 //! Xen's Credit scheduler: who runs when every VM is owed CPU by weight, and sleepers may jump the queue?
 //!
-//! **Purpose.** Xen's default scheduler from 3.0 (2006) to 4.11, and the one the published experiments ran on. It shares
-//! pCPUs among VMs by weight, caps them, keeps all pCPUs busy, and lets a vCPU that wakes run soon if it used little.
+//! **Purpose.** Xen's default scheduler from 3.0 (2006) to 4.11, and the one the published experiments ran on. It
+//! shares pCPUs among VMs by weight, caps them, keeps all pCPUs busy, and lets a vCPU that wakes run soon if it
+//! used little.
 //!
 //! **Idea.** A vCPU burns 10 credits per millisecond of CPU. Every 30 ms the pool hands out what its pCPUs can burn in
 //! that time, by weight, to the *active* vCPUs (those that a tick found running). Who has credits is UNDER, who owes is
@@ -14,8 +15,9 @@
 //! at every tick is never charged for credits by the tick and stays BOOSTed; one that computes across a tick loses its
 //! BOOST and waits up to 30 ms per vCPU ahead of it.
 //!
-//! **Parameters**: [`Credit::ABOUT`] below; defaults are the source's. `xen3_accounts` goes back to how Xen 3 kept accounts
-//! (xen/common/sched_credit.c of 3.3): credits are charged by the tick to whom it finds, and who has more than it may is left with none.
+//! **Parameters**: [`Credit::ABOUT`] below; defaults are the source's. `xen3_accounts` goes back to how Xen 3 kept
+//! accounts (xen/common/sched_credit.c of 3.3): a tick charges the running vCPU, and a vCPU with too many credits
+//! loses them all.
 //!
 //! **Modelled**: credits with their rounding and their bounds, leaving and joining the active list, the credit balance,
 //! unused credits passed on in list order, caps with parking, BOOST/UNDER/OVER, the lazy sort of the queues after
@@ -30,13 +32,14 @@
 //!   so one timer serves the host; accounting happens right after a tick (on hardware at any phase against it).
 //! - `GAP(credit-races)`: interrupts and locks take no time: a peer's queue is never missed for a contended lock, and a
 //!   tickled pCPU schedules at once.
-//! - `GAP(credit-width)`: sums of credits are 64 bits wide; Xen's 32 overflow where credits x weight x vCPUs passes 2^32.
+//! - `GAP(credit-width)`: sums of credits are 64 bits wide; Xen's 32 overflow where credits x weight x vCPUs passes
+//!   2^32.
 //! - `GAP(credit-units)`: one vCPU per scheduling unit (no core scheduling), no tasklets, no `smt_power_savings`.
-//! - `GAP(credit-remote-wake)`: a wake-up is charged to the pCPU that the vCPU ran on last, as its timer is; events sent
-//!   by others arrive from their pCPU in Xen, which turns another pCPU's round robin over idlers.
+//! - `GAP(credit-remote-wake)`: a wake-up is charged to the pCPU that the vCPU ran on last, as its timer is; events
+//!   sent by others arrive from their pCPU in Xen, which turns another pCPU's round robin over idlers.
 //!
-//! **Sources**: xen/common/sched/credit.c and core.c of Xen 4.23-unstable (commit c447b730, 2026-08); names follow it. The
-//! original: Ackaouy, "The Xen Credit CPU scheduler", Xen Summit 2006. Read, not copied.
+//! **Sources**: xen/common/sched/credit.c and core.c of Xen 4.23-unstable (commit c447b730, 2026-08); names follow
+//! it. The original: Ackaouy, "The Xen Credit CPU scheduler", Xen Summit 2006. Read, not copied.
 
 use super::super::bits::Bits;
 use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
@@ -382,7 +385,7 @@ impl Policy for Credit {
     fn touch(&self, v: Vcpu) {
         let unit = &self.units[v.i()];
         if let Some(queue) = self.queues.get(unit.cpu as usize) {
-            // Whom it will be compared with when it wakes, or who follows it when it blocks.
+            // The vCPU that it is compared with when it wakes, or that follows it when it blocks.
             let other = if queue.current == v.0 { queue.head } else { queue.current };
             std::hint::black_box(self.units.get(other as usize).map(|u| u.pri));
         }

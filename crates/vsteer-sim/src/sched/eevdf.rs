@@ -1,39 +1,41 @@
 //! Linux's EEVDF: who runs when every task is owed its share and the one with the earliest virtual deadline is served?
 //!
-//! **Purpose.** Linux's fair class since 6.6; on KVM every vCPU is one of its tasks. Shares by weight, at every level of
-//! the cgroup tree; quotas; no starvation; waits bounded by the slice.
+//! **Purpose.** Linux's fair class since 6.6; on KVM every vCPU is one of its tasks. Shares by weight, at every
+//! level of the cgroup tree; quotas; no starvation; waits bounded by the slice.
 //!
-//! **Idea.** Each task has a virtual time that runs at 1,024/weight while it runs. The weighted average of all in line is
-//! what a perfect machine would have given everybody; who is behind it is owed (has lag >= 0) and is *eligible*. Each
-//! asks for a slice, and has a virtual deadline: when it would have it at its fair rate. Of the eligible the one with
-//! the earliest deadline runs. A task that sleeps takes its lag along (up to two slices), so that it neither gains nor
-//! loses by sleeping; one that had too much stays in line, asleep, until that is made up (delayed dequeue). Once
-//! running, a task is left alone until its slice is used or it is ahead of the average (`RUN_TO_PARITY`).
+//! **Idea.** Each task has a virtual time that runs at 1,024/weight while it runs. The weighted average of all in
+//! line is what a perfect machine would have given everybody; who is behind it is owed (has lag >= 0) and is
+//! *eligible*. Each asks for a slice, and has a virtual deadline: when it would have it at its fair rate. Of the
+//! eligible the one with the earliest deadline runs. A task that sleeps takes its lag along (up to two slices), so
+//! that it neither gains nor loses by sleeping; one that had too much stays in line, asleep, until that is made up
+//! (delayed dequeue). Once running, a task is left alone until its slice is used or it is ahead of the average
+//! (`RUN_TO_PARITY`).
 //!
-//! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 2.8 ms slice lasts 4 ms; a sleeper that
-//! wakes runs at once only where the current task is ahead of the average or its slice is used, else up to a slice later;
-//! who is chosen again when its slice ends is protected no longer, and goes on only while it is owed; a VM's weight
-//! counts once however many vCPUs it has.
+//! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 2.8 ms slice lasts 4 ms; a sleeper
+//! that wakes runs at once only where the current task is ahead of the average or its slice is used, else up to a
+//! slice later; a task chosen again at the end of its slice is no longer protected and continues only while it is owed;
+//! a VM's weight counts once however many vCPUs it has.
 //!
 //! **Parameters**: [`Earliest::ABOUT`]; the defaults are the source's.
 //!
 //! **Modelled**: lag, eligibility, virtual deadlines, slice scaled by the number of CPUs, placement with lag,
-//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a change of weight
-//! ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`), preferring
-//! the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks (computed, not
-//! simulated: see `charge`), the cgroup tree with a line per group and pCPU, shares of groups that run on several pCPUs
-//! by decaying load averages (`fair/share.rs`), quotas at every level with slices taken from the group's pool, throttling
-//! and refill at periods, nice levels, the real-time classes above with the fair server ([`super::linux`]), wake-up
-//! placement (previous pCPU, idle core, idle sibling in the last-level cache), pulling by a pCPU that becomes idle,
-//! periodic balancing.
+//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a change of
+//! weight ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`),
+//! preferring the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks
+//! (computed, not simulated: see `charge`), the cgroup tree with a line per group and pCPU, shares of groups that
+//! run on several pCPUs by decaying load averages (`fair/share.rs`), quotas at every level with slices taken from
+//! the group's pool, throttling and refill at periods, nice levels, the real-time classes above with the fair
+//! server ([`super::linux`]), wake-up placement (previous pCPU, idle core, idle sibling in the last-level cache),
+//! pulling by a pCPU that becomes idle, periodic balancing.
 //!
 //! **Not modelled**
 //! - `GAP(eevdf-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between waker
 //!   and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never cut short
 //!   (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are not looked at
 //!   while nobody waits anywhere.
-//! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain, gated
-//!   by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is not modelled.
+//! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain,
+//!   gated by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is
+//!   not modelled.
 //! - `GAP(eevdf-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
 //!   siblings before the period ends is not modelled.
 //! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
@@ -41,29 +43,29 @@
 //! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
 //!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
 //!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
-//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is here with
-//!   `flat` alone.
-//!   Custom slices are not modelled, so all are equal but those that groups keep (below), and a protection that ends at the shortest slice in line (6.17) is
-//!   one that ends at the deadline.
+//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is here
+//!   with `flat` alone. Custom slices are not modelled, so all are equal but those that groups keep (below), and a
+//!   protection that ends at the shortest slice in line (6.17) is one that ends at the deadline.
 //! - `GAP(eevdf-flat)`: where 7.3's one line of tasks is simulated (`flat`, `hrtick`), a failed wake-up preemption does
 //!   not shorten the protection, and of `cgroup_mode` only `concur` is there. Without `flat`, `hrtick` is a timer that
 //!   never fails.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
-//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas unless
-//!   a setup says when they begin, or `quota_phases` has them drawn.
+//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas
+//!   unless a setup says when they begin, or `quota_phases` has them drawn.
 //!
-//! **After 6.12** (`places_anew`, `held_at_ticks`): what a group is worth changes at every tick, so it matters what that does to its virtual
-//! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
-//! scaled. From 6.13 to 6.19 the entity is placed anew, as one that enters; where it is the running one, it is in the
-//! average already, so that its distance grows by up to a half each time: where it is owed, and worth more than the
-//! others together, each new weight owes it as much again as it got since the last, and it keeps the pCPU for as long as
-//! its weight goes on changing, hundreds of ms. Since 6.17 one that is no longer protected is held against the others at
-//! every tick; a new weight ends the protection, as before.
+//! **After 6.12** (`places_anew`, `held_at_ticks`): what a group is worth changes at every tick, so it matters what
+//! that does to its virtual time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the
+//! entity's distance from it is scaled. From 6.13 to 6.19 the entity is placed again, like one that enters; where it
+//! is the running one, it is in the average already, so that its distance grows by up to a half each time: where it
+//! is owed, and worth more than the others together, each new weight owes it as much again as it got since the
+//! last, and it keeps the pCPU while its weight keeps changing, for hundreds of ms. Since 6.17 one that is
+//! no longer protected is held against the others at every tick; a new weight ends the protection, as before.
 //!
-//! **A base slice that is set while VMs run** (`kept_slice_us`): a task asks for it from its next deadline on, but a group's
-//! entity only when somebody below it wakes or goes to sleep. A VM whose vCPUs never sleep goes on with the old one, so
-//! that a longer slice makes nobody wait longer who waits for such VMs alone (6.12 to 7.2; recorded on 6.16 with 6 ms for
+//! **A base slice that is set while VMs run** (`kept_slice_us`): a task asks for it from its next deadline on, but
+//! a group's entity only when somebody below it wakes or goes to sleep. A VM whose vCPUs never sleep keeps the old
+//! one, so that a longer slice makes nobody wait longer who waits for such VMs alone (6.12 to 7.2; recorded on 6.16
+//! with 6 ms for
 //! 1.4: the p99 of wake-ups stayed at 4.2 ms, where 9.9 were simulated).
 //!
 //! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
@@ -91,11 +93,11 @@ pub struct Earliest {
     /// What groups asked for until it was set; 0: it never was.
     kept_ns: i64,
     tick_ns: i64,
-    /// From 6.13 to 6.19: an entity whose weight changes is placed anew.
+    /// From 6.13 to 6.19: an entity whose weight changes is placed again.
     places_anew: bool,
     /// In 6.18 (44): that does not end its protection.
     carries_protection: bool,
-    /// Since 6.17: who is no longer protected is held against the others at every tick.
+    /// Since 6.17: an unprotected entity is compared with the others at every tick.
     held_at_ticks: bool,
     /// One line of all tasks per pCPU, and what else 7.3 decides otherwise.
     flat: bool,
@@ -105,12 +107,13 @@ pub struct Earliest {
 impl Rules for Earliest {
     const ABOUT: About = About {
         name: "eevdf",
-        doc: "Linux's fair class since 6.6: earliest eligible virtual deadline first, cgroup weights and quotas",
+        doc: "Linux's fair class since 6.6: earliest eligible virtual deadline first, cgroup weights and \
+            quotas",
         source: "kernel/sched/fair.c, Linux 6.12.117",
         parameters: &[
             Parameter {
                 name: "base_slice_us",
-                doc: "what a task asks for, before it is scaled by the number of CPUs (6.6 began with 750)",
+                doc: "base slice of a task, before scaling by the number of CPUs (750 in Linux 6.6)",
                 unit: "us",
                 default: 700,
                 min: 100,
@@ -118,7 +121,7 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "kept_slice_us",
-                doc: "what groups that are in line from the start asked for, where the base slice was set since; 0: it was not",
+                doc: "slice of groups that were runnable before the base slice changed; 0: it did not change",
                 unit: "us",
                 default: 0,
                 min: 0,
@@ -134,7 +137,8 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "places_anew",
-                doc: "what changes its weight is placed anew (1, as 6.13 to 6.19 do), or its distance from the average scaled (0)",
+                doc: "a task whose weight changes is placed again (1, Linux 6.13 to 6.19), or its lag is \
+                    scaled (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -142,7 +146,7 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "carries_protection",
-                doc: "what is placed anew for its weight stays protected (1, 6.18.44) or not (0)",
+                doc: "a task placed again for its weight stays protected (1, Linux 6.18.44) or not (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -150,7 +154,8 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "held_at_ticks",
-                doc: "who is no longer protected is held against the others at every tick (1, since 6.17) or goes on while owed (0)",
+                doc: "an unprotected task is compared with the others at every tick (1, since Linux 6.17) \
+                    or runs while it is owed time (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -158,7 +163,7 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "hrtick",
-                doc: "slices end by a timer of their own (1, the default since 7.3) or at ticks (0)",
+                doc: "slices end by a timer (1, the default since Linux 7.3) or at ticks (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -166,7 +171,8 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "flat",
-                doc: "tasks of all groups stand in one line (1, as 7.3 does: fair/flat.rs) or groups compete as a whole (0)",
+                doc: "tasks of all groups share one queue (1, Linux 7.3: fair/flat.rs) or groups compete \
+                    as a whole (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -179,7 +185,7 @@ impl Rules for Earliest {
             parameters::RR_TIMESLICE,
             Parameter {
                 name: "fair_server_runtime_us",
-                doc: "what the fair class gets of each period where real-time tasks leave it nothing; 0: nothing",
+                doc: "time that the fair class gets of each period if real-time tasks leave none; 0: none",
                 unit: "us",
                 default: 50_000,
                 min: 0,
@@ -187,7 +193,7 @@ impl Rules for Earliest {
             },
             Parameter {
                 name: "fair_server_period_us",
-                doc: "that period",
+                doc: "period of the fair class's minimum",
                 unit: "us",
                 default: 1_000_000,
                 min: 1000,
@@ -203,13 +209,15 @@ impl Rules for Earliest {
         quotas: true,
         classes: true,
         gaps: &[
-            "eevdf-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; throttled load goes on",
+            "eevdf-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; \
+                throttled load continues",
             "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
             "eevdf-slots: a line reused for another pCPU forgets its lag and load",
             "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
             "eevdf-6.17: throttling as of 6.12 unless flat; no custom slices",
-            "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode concur alone",
+            "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode \
+                concur alone",
             "eevdf-levels: every event charges all levels of the running task",
             "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas that nothing sets off",
         ],
@@ -233,8 +241,9 @@ impl Rules for Earliest {
         }
     }
 
-    /// A group asks for the least that somebody in its line does, and goes on asking for that until one of them wakes or goes
-    /// to sleep, whatever the base slice is by then (`se->slice` in `enqueue_task_fair` and `dequeue_entities`).
+    /// A group asks for the smallest slice of the entities in its line, and keeps this slice until one of them
+    /// wakes or goes to sleep, whatever the base slice is by then (`se->slice` in `enqueue_task_fair` and
+    /// `dequeue_entities`).
     fn told(l: &mut Lines<Earliest>, e: u32, now_ns: i64) {
         l.entities[e as usize].kept_ns = if now_ns == 0 { l.rules.kept_ns } else { 0 };
     }
@@ -294,7 +303,7 @@ impl Rules for Earliest {
     /// average.
     ///
     /// Deadlines are renewed at ticks; while it was alone in line those ticks were not events, and are made up for
-    /// here: from the first that finds the deadline past, every so many ticks.
+    /// here: from the first tick after the deadline, at regular ticks.
     fn charge(l: &mut Lines<Earliest>, e: u32, from_ns: i64, ns: i64) -> bool {
         let (slice_ns, tick_ns) = (l.asks_ns(e), l.rules.tick_ns);
         let now_ns = from_ns + ns;
@@ -365,7 +374,8 @@ impl Rules for Earliest {
         let used_ns = entity.real_of(entity.deadline - entity.vruntime);
         match entity.protected {
             true => used_ns,
-            // Its timer is set, when another one joins, to the end of what it asked for; and every tick asks, see `slice`.
+            // Its timer is set, when another one joins, to the end of what it asked for; and every tick asks, see
+            // `slice`.
             false if l.rules.flat => used_ns,
             // The next tick asks.
             false if l.rules.held_at_ticks => 1,
@@ -433,8 +443,8 @@ impl Lines<Earliest> {
         self.lag(e).clamp(-limit, limit)
     }
 
-    /// The lag of one that sleeps in line: what it is owed by now is forfeit (`DELAY_ZERO`). In 7.3 it owes no more than
-    /// when it went to sleep, whoever came since.
+    /// The lag of one that sleeps in line: what it is owed by now is forfeit (`DELAY_ZERO`). In 7.3 it owes no more
+    /// than when it went to sleep, whichever entities came since.
     fn lag_asleep(&self, e: u32) -> i64 {
         let now = self.bounded_lag(e).min(0);
         if self.rules.flat { now.max(self.entities[e as usize].vlag.min(0)) } else { now }
@@ -452,7 +462,7 @@ impl Lines<Earliest> {
         entity.real_of((lead.max(-1).div_euclid(others) + 1) as i64)
     }
 
-    /// Whom the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
+    /// The entity that the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
     fn best(&self, line: u32) -> u32 {
         let l = &self.lines[line as usize];
         if l.queued <= 1 {

@@ -1,34 +1,39 @@
 //! Proportional share with co-scheduling, as in ESXi: who runs when the vCPUs of a VM must not drift apart?
 //!
-//! **Purpose.** A guest with several vCPUs expects them to advance together: who spins for a lock whose holder is not on
-//! a pCPU burns its time. ESX 2 ran all vCPUs of a VM at once or none; since ESX 3 it only keeps them from drifting.
+//! **Purpose.** A guest with several vCPUs expects them to advance together: who spins for a lock whose holder is
+//! not on a pCPU burns its time. ESX 2 ran all vCPUs of a VM at once or none; since ESX 3 it only keeps them from
+//! drifting.
 //!
 //! **Idea.** CPU time goes by shares: the vCPU that used least for its shares runs, for 50 ms, and one that wakes takes
 //! over from the one that used most, if that is more. A vCPU *advances* while it runs and while it is blocked.
-//! - **Strict**: a vCPU's skew grows while it waits and a sibling runs. Once that of one exceeds the limit, the whole VM
-//!   is *co-stopped*, until there are pCPUs for all of its vCPUs that want one: then it is *co-started*, all at once.
-//! - **Relaxed**: a vCPU's skew is how far it is ahead of the slowest sibling (`idle_catches_up`: one that has gone idle
-//!   has nothing left to catch up with; whether ESXi sees it so is not published). Beyond the limit that vCPU alone is
-//!   co-stopped, until the slowest has caught up to the lower limit. Nobody needs more than one pCPU at a time.
+//! - **Strict**: a vCPU's skew grows while it waits and a sibling runs. Once that of one exceeds the limit, the
+//!   whole VM is *co-stopped*, until there are pCPUs for all of its vCPUs that want one: then it is *co-started*,
+//!   all at once.
+//! - **Relaxed**: a vCPU's skew is how far it is ahead of the slowest sibling (`idle_catches_up`: one that has gone
+//!   idle has nothing left to catch up with; whether ESXi sees it so is not published). Beyond the limit that vCPU
+//!   alone is co-stopped, until the slowest has caught up to the lower limit. Nobody needs more than one pCPU at a
+//!   time.
 //!
-//! **What follows from this**: under strict co-scheduling pCPUs stay idle beside VMs that want more of them than are free
-//! (fragmentation), and wide VMs wait for long; relaxed, a VM's ready time is low as long as all of its vCPUs get
-//! their turn, and co-stop shows where they do not.
+//! **What follows from this**: under strict co-scheduling pCPUs stay idle beside VMs that want more of them than
+//! are free (fragmentation), and wide VMs wait for long; relaxed, a VM's ready time is low as long as all of its
+//! vCPUs get their turn, and co-stop shows where they do not.
 //!
-//! **Parameters**: below. The quantum is the published one; "a few milliseconds" is all that is published of the limits.
+//! **Parameters**: below. The quantum is the published one; "a few milliseconds" is all that is published of the
+//! limits.
 //!
-//! **Modelled**: shares per VM divided among its vCPUs (1,000 each unless said), the quantum, preemption at wake-up, skew
-//! of both kinds, co-stop and co-start.
+//! **Modelled**: shares per VM divided among its vCPUs (1,000 each unless said), the quantum, preemption at
+//! wake-up, skew of both kinds, co-stop and co-start.
 //!
 //! **Not modelled**
-//! - `GAP(esxi-closed)`: the source is not public. What its papers leave open is as simple here as can be: virtual time,
-//!   of which a sleeper may be behind by a quantum; a woken vCPU preempts where it is behind by a millisecond, a co-start
-//!   by a quantum.
+//! - `GAP(esxi-closed)`: the source is not public. What its papers leave open is as simple here as can be: virtual
+//!   time, of which a sleeper may be behind by a quantum; a woken vCPU preempts where it is behind by a
+//!   millisecond, a co-start by a quantum.
 //! - `GAP(esxi-placement)`: one queue for all pCPUs; no NUMA clients, no cost of migration, no hyper-threading policy.
 //! - `GAP(esxi-limits)`: no reservations, limits, or resource pools.
 //!
-//! **Sources**: VMware, "The CPU Scheduler in VMware vSphere 5.1", technical white paper, 2013 (strict co-scheduling in
-//! ESX 2.x, relaxed since 3.x, the progress of each vCPU since 4.x). From memory of the paper, not held against a live host.
+//! **Sources**: VMware, "The CPU Scheduler in VMware vSphere 5.1", technical white paper, 2013 (strict
+//! co-scheduling in ESX 2.x, relaxed since 3.x, the progress of each vCPU since 4.x). From memory of the paper, not
+//! held against a live host.
 
 use super::super::policy::{About, Choice, Held, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
@@ -73,7 +78,7 @@ struct Unit {
     since_ns: i64,
     /// CPU time at 1,000 shares.
     used: i64,
-    /// Ran or blocked for so long up to `since_ns`.
+    /// Time that it ran or was blocked up to `since_ns`.
     advanced_ns: i64,
     /// Strict: waited while a sibling ran, since the last co-start, up to `mark_ns` of its VM's running time.
     skew_ns: i64,
@@ -108,7 +113,7 @@ pub struct Esxi {
     current: Vec<u32>,
     /// When the quantum of who runs there ends.
     ends_ns: Vec<i64>,
-    /// For whom a pCPU is kept by a co-start.
+    /// The vCPU for which a co-start reserves a pCPU.
     kept: Vec<u32>,
     mine: Vec<bool>,
     stopped: u32,
@@ -287,8 +292,8 @@ fn shares(weight: Option<u32>, vcpus: u32) -> i64 {
 }
 
 impl Esxi {
-    /// Who runs next on `p`: for whom it is kept, else who used least; `stays` wins a tie, and all that are not behind
-    /// it by enough to preempt.
+    /// The vCPU that runs next on `p`: the one it is reserved for, else the one that used least; `stays` wins a
+    /// tie, and all that are not behind it by enough to preempt.
     fn best(&self, view: &View<'_>, p: Pcpu, stays: u32) -> u32 {
         let kept = self.kept[p.i()];
         if kept != NONE && self.units[kept as usize].is == Is::Ready {

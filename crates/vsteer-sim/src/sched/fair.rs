@@ -58,7 +58,7 @@ struct Cpu {
     current: u32,
     /// Up to when the current task is charged.
     charged_ns: i64,
-    /// Whoever runs should be asked again (`TIF_NEED_RESCHED`).
+    /// Whether the running task should be reconsidered (`TIF_NEED_RESCHED`).
     resched: bool,
     /// Runnable tasks, the running one among them; the longest there first.
     head: u32,
@@ -199,7 +199,7 @@ pub struct Fair<R> {
     idle: Bits,
 }
 
-/// What the class is told by [`super::linux::Linux`], which keeps the classes apart.
+/// Calls from [`super::linux::Linux`], which separates the scheduling classes.
 impl<R: Rules> Fair<R> {
     pub(super) fn new(host: &Host, pool: Pool, values: &Values) -> Result<Fair<R>, Fault> {
         let pcpus = host.pcpus.len();
@@ -259,7 +259,7 @@ impl<R: Rules> Fair<R> {
         self.cpus[p as usize].runnable > 0
     }
 
-    /// Is one awake there besides one that blocks just now?
+    /// Is another entity awake there, apart from one that is blocking now?
     pub(super) fn waiting(&self, p: u32, why: Why) -> bool {
         let leaves = matches!(why, Why::Blocked(v) if v.0 == self.cpus[p as usize].current);
         self.cpus[p as usize].runnable > u32::from(leaves)

@@ -1,5 +1,5 @@
-//! Which schedulers are there? One file each, one line in [`POLICIES`]: help, docs, scenarios and the conformance suite
-//! read this table.
+//! Which schedulers can be simulated? Each is one file and one line in [`POLICIES`], which help, docs, scenarios
+//! and the conformance suite read.
 
 use super::account::Account;
 use super::blame::Blame;
@@ -38,24 +38,24 @@ pub const POLICIES: &[Entry] = &[
 /// A policy and how to run a host under it.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Its name, parameters, promises.
+    /// Name, parameters and properties of the policy.
     pub about: About,
-    /// A host under it.
+    /// Makes a simulation of a host with this policy.
     pub build: Build,
-    /// The same, with every invariant checked at every event (much slower): panics where one is broken.
+    /// Like `build`, but checks every invariant at every event (much slower) and panics if one is violated.
     pub checked: Build,
-    /// The same, watched: its switches kept, and who made whom wait.
+    /// Like `build`, but records switches and which vCPU made which wait.
     pub watched: BuildWatched,
 }
 
-/// Makes a simulation that is watched.
+/// Makes a simulation that records switches and blame.
 pub type BuildWatched = fn(&Setup, &Values, (Trace, Blame)) -> Result<Box<dyn Simulation>, Fault>;
 
 /// Makes a simulation.
 pub type Build = fn(&Setup, &Values) -> Result<Box<dyn Simulation>, Fault>;
 
-/// A simulation whose policy is known at run time only. What happens inside [`Simulation::run`] is compiled for the
-/// policy, so nothing is lost by it.
+/// A simulation whose policy is known only at run time. [`Simulation::run`] is compiled for each policy, so this
+/// costs no speed.
 pub trait Simulation {
     /// Runs until `end_ns`, or for `steps` events.
     fn run(&mut self, end_ns: u64, steps: u64) -> Stop;
@@ -66,7 +66,7 @@ pub trait Simulation {
     fn change(&mut self, vm: Vm, weight: Option<u32>, cap_pct: Option<u32>) -> Result<(), Fault>;
     /// The time, ns.
     fn now_ns(&self) -> u64;
-    /// The host.
+    /// The simulated host.
     fn host(&self) -> &Host;
     /// A vCPU's account up to now.
     fn account(&self, v: Vcpu) -> Account;
@@ -129,11 +129,11 @@ const fn entry<P: Policy + 'static>() -> Entry {
 /// The policy of this name.
 ///
 /// # Errors
-/// `BadInput`, naming those there are.
+/// `BadInput`, with the names of the schedulers.
 pub fn find(name: &str) -> Result<&'static Entry, Fault> {
     POLICIES.iter().find(|e| e.about.name == name).ok_or_else(|| {
         let known: Vec<&str> = POLICIES.iter().map(|e| e.about.name).collect();
-        Fault::new(FaultKind::BadInput, format!("unknown scheduler `{name}`"))
-            .help(format!("there are: {}", known.join(", ")))
+        Fault::new(FaultKind::BadInput, format!("`{name}` is not the name of a scheduler"))
+            .help(format!("known schedulers: {}", known.join(", ")))
     })
 }

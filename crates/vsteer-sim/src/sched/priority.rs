@@ -3,9 +3,9 @@
 //! **Purpose.** The baseline of real-time work (rate-monotonic analysis, `SCHED_FIFO` and `SCHED_RR`), and the "static
 //! priority" that VIT was measured against on Xen-ARM (Park et al., J. KIISE 37(1), 2010).
 //!
-//! **Idea.** A VM's weight is its priority, the higher the more important. Of the ready vCPUs the most important run, one
-//! per pCPU; a woken one preempts the least important at once. Equals take turns of `slice_us` (round robin), or with a
-//! slice of 0 run until they block (first in, first out).
+//! **Idea.** A VM's weight is its priority, the higher the more important. Of the ready vCPUs the most important
+//! run, one per pCPU; a woken one preempts the least important at once. Equals take turns of `slice_us` (round
+//! robin), or with a slice of 0 run until they block (first in, first out).
 //!
 //! **What follows from this**: the waits of a vCPU depend only on those at least as important; on one pCPU its longest
 //! response is the fixed point of Joseph and Pandya (1986). Who computes without end starves everybody below.
@@ -15,7 +15,8 @@
 //!
 //! **Not modelled**
 //! - `GAP(priority-throttle)`: no limit on real-time run time (`sched_rt_runtime_us`).
-//! - `GAP(priority-push)`: Linux keeps a queue per CPU and pushes and pulls between them; one queue is what that aims at.
+//! - `GAP(priority-push)`: Linux keeps a queue per CPU and pushes and pulls between them; one queue is what that
+//!   aims at.
 //!
 //! **Sources**: Liu and Layland, J. ACM 20(1), 1973; sched(7), Linux man-pages 6.9.
 
@@ -45,7 +46,7 @@ impl Policy for Priority {
         source: "Liu and Layland 1973; sched(7)",
         parameters: &[Parameter {
             name: "slice_us",
-            doc: "a turn among equals; 0: until it blocks (100 ms is SCHED_RR's)",
+            doc: "slice among VMs of equal priority; 0: until the vCPU blocks (SCHED_RR has 100 ms)",
             unit: "us",
             default: 100_000,
             min: 0,
@@ -132,7 +133,7 @@ impl Policy for Priority {
                 self.insert(v, false);
             }
         }
-        // Whoever runs may now be less important than one that waits.
+        // The running vCPU may now have a lower priority than a waiting one.
         for p in (0..self.current.len()).filter(|p| self.current[*p] != NONE) {
             orders.interrupt(Pcpu(p as u32));
         }

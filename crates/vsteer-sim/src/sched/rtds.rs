@@ -5,7 +5,7 @@
 //! **Idea.** Every vCPU is a deferrable server with a budget and a period; its deadline is the end of the period. All
 //! pCPUs share one queue ordered by deadline, and the earliest run (global EDF). A running vCPU burns its budget by the
 //! nanosecond, a blocked one keeps it until the period ends. Without budget it waits for the next period, here as
-//! *limited*; with `extra_time` it goes on at a lower priority level with a fresh budget.
+//! *limited*; with `extra_time` it continues at a lower priority level with a fresh budget.
 //!
 //! **What follows from this**: on one pCPU, vCPUs whose reservations sum to no more than 1 meet every deadline (Liu and
 //! Layland 1973); on several that is not so (Dhall's effect). Work that nobody reserved for is done only by vCPUs with
@@ -13,8 +13,8 @@
 //!
 //! **Parameters**: none of the scheduler; per vCPU a [`Reservation`], by default 4 ms in 10 ms with extra time.
 //!
-//! **Modelled**: budgets, replenishment at deadlines, priority levels of extra time, the global queue, tickling with its
-//! mask of pCPUs that are tickled already, affinity.
+//! **Modelled**: budgets, replenishment at deadlines, priority levels of extra time, the global queue, tickling
+//! with its mask of pCPUs that are tickled already, affinity.
 //!
 //! **Not modelled**
 //! - `GAP(rtds-races)`: interrupts and the global lock take no time.
@@ -76,7 +76,10 @@ impl Policy for Rtds {
         proportional: false,
         // Of two vCPUs that wake at one instant, the pCPU tickled for one may take the other; as in the source, nobody
         // then looks for another idle pCPU, which matters where affinities differ.
-        conserving: Conserving::No("a tickled pCPU may take another vCPU, whose own idle pCPU is not told"),
+        conserving: Conserving::No(
+            "a tickled pCPU may take another vCPU, and that vCPU's own idle pCPU \
+            gets no interrupt",
+        ),
         caps: false,
         quotas: false,
         classes: false,

@@ -1,60 +1,60 @@
-//! A setup as engine and policies read it: checked, and laid out over dense numbers.
+//! Checks a setup and lays it out in arrays with dense numbers, as engine and policies read it.
 
 use super::{Costs, Group, Pcpu, Pool, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp};
 use crate::bits::Bits;
 use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Where a pCPU lies; the numbers count the parts of this host.
+/// Core, cache, node, socket and pool of a pCPU, as indexes of this host's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The kernel's number.
+    /// Number of the pCPU in the kernel.
     pub cpu: u32,
-    /// Its core.
+    /// Index of the core.
     pub core: u32,
     /// Its last-level cache.
     pub llc: u32,
     /// Its memory node, by position in the topology.
     pub node: u32,
-    /// Its socket.
+    /// Index of the socket.
     pub socket: u32,
     /// Its CPU pool.
     pub pool: Pool,
 }
 
-/// What a policy may know of a vCPU.
+/// Properties of a vCPU that a policy may read.
 #[derive(Debug, Clone)]
 pub struct VcpuFacts {
-    /// Its VM.
+    /// VM of the vCPU.
     pub vm: Vm,
     /// Its number inside the VM.
     pub index: u32,
-    /// Its pool.
+    /// CPU pool of the vCPU.
     pub pool: Pool,
-    /// The group that its thread lies in.
+    /// Group of the vCPU's thread.
     pub group: Group,
-    /// Where it may run.
+    /// pCPUs where the vCPU may run.
     pub affinity: Bits,
-    /// Where it would rather run, within `affinity`; `None` where that says nothing more.
+    /// Preferred pCPUs within `affinity`; `None`: no preference.
     pub soft_affinity: Option<Bits>,
-    /// For real-time policies.
+    /// Reservation for real-time policies.
     pub reservation: Option<Reservation>,
     /// For policies with several classes.
     pub class: Option<SchedClass>,
 }
 
-/// What a policy may know of a VM.
+/// Properties of a VM that a policy may read.
 #[derive(Debug, Clone)]
 pub struct VmFacts {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
     /// Its weight on the policy's scale.
     pub weight: Option<u32>,
     /// Its cap, in hundredths of a pCPU.
     pub cap_pct: Option<u32>,
-    /// Its pool.
+    /// CPU pool of the VM.
     pub pool: Pool,
-    /// Its group.
+    /// Group of the VM.
     pub group: Group,
     /// Its first vCPU; the others follow.
     pub first: Vcpu,
@@ -64,7 +64,7 @@ pub struct VmFacts {
     pub memory_node: Option<u32>,
     /// For borrowed virtual time.
     pub warp: Option<Warp>,
-    /// Does its guest tell when its timers expire?
+    /// Whether the guest reports when its timers expire (VIT).
     pub vit: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct GroupFacts {
     pub parent: Option<Group>,
     /// Its weight among its siblings.
     pub weight: Option<u32>,
-    /// Its limit.
+    /// Limit of the group.
     pub quota: Option<Quota>,
     /// A moment at which one of its periods begins; `None`: the policy's choice.
     pub quota_begins_ns: Option<u64>,
@@ -89,11 +89,11 @@ const ROOT: GroupFacts =
 /// A checked setup, laid out over dense numbers.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// The pCPUs.
+    /// Places of the pCPUs.
     pub pcpus: Vec<Place>,
     /// The vCPUs.
     pub vcpus: Vec<VcpuFacts>,
-    /// The VMs.
+    /// VMs of the host.
     pub vms: Vec<VmFacts>,
     /// The groups, parents first: the root, those of the setup, one per VM, one per vCPU with a quota of its own.
     pub groups: Vec<GroupFacts>,
@@ -107,7 +107,7 @@ pub struct Host {
     pub cores: Vec<Bits>,
     /// The pCPUs of each last-level cache.
     pub llcs: Vec<Bits>,
-    /// What switches cost.
+    /// Costs of switches and moves.
     pub costs: Costs,
 }
 
@@ -151,13 +151,19 @@ fn pools(setup: &Setup, cpus: &[u32]) -> Result<(Vec<Pool>, Vec<Bits>), Fault> {
     let mut pool = vec![Pool(u32::MAX); n];
     for (k, set) in sets.iter().enumerate() {
         if set.is_empty() || !set.is_subset(&usable) {
-            return Err(bad(format!("pools[{k}] is {{{set}}}"), format!("name pCPUs of {usable}")));
+            return Err(bad(
+                format!(
+                    "pools[{k}] has pCPUs {{{set}}}, which the host cannot all \
+                use"
+                ),
+                format!("use pCPUs from {usable}"),
+            ));
         }
         for (i, _) in cpus.iter().enumerate().filter(|(_, c)| set.contains(**c)) {
             if pool[i] != Pool(u32::MAX) {
                 return Err(bad(
                     format!("pools[{k}]: pCPU {} is in two pools", cpus[i]),
-                    "pools are disjoint",
+                    "put each pCPU in one pool only",
                 ));
             }
             pool[i] = Pool(k as u32);
@@ -171,13 +177,13 @@ impl Host {
     /// Checks `setup` and lays it out.
     ///
     /// # Errors
-    /// `BadInput` naming the VM, the key and the allowed range.
+    /// `BadInput` with the VM, the key and the allowed range.
     pub fn new(setup: &Setup) -> Result<Host, Fault> {
         let cpus: Vec<u32> = setup.topology.usable().iter().collect();
         if cpus.is_empty() {
             return Err(bad(
                 "the host has no usable pCPU",
-                "give it at least one that is online and allowed",
+                "give it at least one pCPU that is online and allowed",
             ));
         }
         let n = cpus.len();
@@ -237,8 +243,8 @@ impl Host {
             let parent = match g.parent {
                 Some(p) if p >= i => {
                     return Err(bad(
-                        format!("group {:?}: parent {p}", g.name),
-                        "name a group listed before it",
+                        format!("group {:?}: its parent, group {p}, is not listed before it", g.name),
+                        "list the parent first",
                     ));
                 }
                 Some(p) => Group(p as u32 + 1),
@@ -254,13 +260,13 @@ impl Host {
         let Some(id) = vm.memory_node else { return Ok(None) };
         let on = |p: &Place| setup.topology.node_of(p.cpu).is_some_and(|n| n.id == id);
         let Some(place) = self.pcpus.iter().find(|p| on(p)) else {
-            let what = format!("VM {:?}: memory on node {id}", vm.name);
-            return Err(bad(what, "name a node with usable pCPUs"));
+            let what = format!("VM {:?}: its memory is on node {id}, which has no usable pCPU", vm.name);
+            return Err(bad(what, "choose a node with usable pCPUs"));
         };
         Ok(Some(place.node))
     }
 
-    /// Hard and soft affinity of a vCPU within its pool. The soft one is `None` where it adds nothing.
+    /// Hard and soft affinity of a vCPU within its pool. The soft one is `None` if it has no effect.
     fn affinities(
         &self,
         whose: &str,
@@ -271,8 +277,8 @@ impl Host {
         let set = |cpus: &CpuSet| -> Result<Bits, Fault> {
             if let Some(missing) = cpus.difference(usable).iter().next() {
                 return Err(bad(
-                    format!("{whose}: affinity to pCPU {missing}"),
-                    format!("name some of {usable}"),
+                    format!("{whose}: its affinity contains pCPU {missing}, which the host cannot use"),
+                    format!("use pCPUs from {usable}"),
                 ));
             }
             let inside = |(_, p): &(usize, &Place)| cpus.contains(p.cpu);
@@ -283,9 +289,13 @@ impl Host {
         };
         let affinity = v.affinity.as_ref().map_or(Ok(pool.clone()), set)?;
         if affinity.is_empty() {
-            return Err(bad(format!("{whose}: no pCPU of its pool is in its affinity"), "widen one of them"));
+            return Err(bad(
+                format!("{whose}: its affinity contains no pCPU of its pool"),
+                "widen the \
+                affinity or the pool",
+            ));
         }
-        // It says more than the hard one where it leaves out some of it, and not all.
+        // Soft affinity matters only if it is a proper, non-empty part of the hard one.
         let soft = v.soft_affinity.as_ref().map(set).transpose()?.map(|mut s| {
             s.keep(&affinity);
             s
@@ -302,10 +312,20 @@ impl Host {
         }
         let Some(pool) = self.pools.get(vm.pool).cloned() else {
             let last = self.pools.len() - 1;
-            return Err(bad(format!("{whose}: pool {}", vm.pool), format!("pools are 0..={last}")));
+            return Err(bad(
+                format!("{whose}: pool {} does not exist", vm.pool),
+                format!(
+                    "choose a pool \
+                from 0 to {last}"
+                ),
+            ));
         };
         if vm.group.is_some_and(|g| g >= setup.groups.len()) {
-            return Err(bad(format!("{whose}: group {:?}", vm.group), "name one of the setup's groups"));
+            return Err(bad(
+                format!("{whose}: group {:?} does not exist", vm.group),
+                "choose a group of the \
+                setup",
+            ));
         }
         let memory_node = self.memory_node(setup, vm)?;
         let above = Group(vm.group.map_or(0, |g| g as u32 + 1));
@@ -318,7 +338,11 @@ impl Host {
             v.demand.check(&whose)?;
             check_quota(&whose, v.quota)?;
             if v.reservation.is_some_and(|r| r.budget_ns == 0 || r.budget_ns > r.period_ns) {
-                return Err(bad(format!("{whose}: reservation"), "the budget is from 1 ns to the period"));
+                return Err(bad(
+                    format!("{whose}: the reserved budget is 0 or more than its period"),
+                    "give \
+                    a budget from 1 ns to the period",
+                ));
             }
             let (affinity, soft_affinity) = self.affinities(&whose, v, &usable, &pool)?;
             let shared = subgroups.iter().find(|(n, _)| Some(*n) == v.subgroup).map(|(_, g)| *g);
@@ -376,12 +400,12 @@ fn check_costs(costs: &Costs) -> Result<(), Fault> {
         ("cold_llc_ns", costs.cold_llc_ns),
     ] {
         if ns > MOST_NS {
-            return Err(bad(format!("costs.{key} is {ns}"), format!("at most {MOST_NS} ns")));
+            return Err(bad(format!("costs.{key} is {ns} ns"), format!("give at most {MOST_NS} ns")));
         }
     }
     for (key, speed) in [("remote_speed", costs.remote_speed), ("smt_speed", costs.smt_speed)] {
         if !(1..=1000).contains(&speed) {
-            return Err(bad(format!("costs.{key} is {speed}"), "from 1 to 1000, of 1,000 at full speed"));
+            return Err(bad(format!("costs.{key} is {speed}"), "give 1 to 1000, where 1000 is full speed"));
         }
     }
     Ok(())
@@ -391,10 +415,10 @@ fn check_costs(costs: &Costs) -> Result<(), Fault> {
 fn check_quota(whose: &str, quota: Option<Quota>) -> Result<(), Fault> {
     match quota {
         Some(q) if q.quota_us < 1000 => {
-            Err(bad(format!("{whose}: quota {} us", q.quota_us), "at least 1000 us"))
+            Err(bad(format!("{whose}: the quota is {} us", q.quota_us), "give at least 1000 us"))
         }
         Some(q) if !(1000..=1_000_000).contains(&q.period_us) => {
-            Err(bad(format!("{whose}: quota period {} us", q.period_us), "from 1000 to 1000000 us"))
+            Err(bad(format!("{whose}: the quota period is {} us", q.period_us), "give 1000 to 1000000 us"))
         }
         _ => Ok(()),
     }

@@ -1,14 +1,15 @@
-//! How long do requests take where VMs share pCPUs by weight? Generalised processor sharing, each VM's requests first come first
-//! served.
+//! How long do requests take if VMs share pCPUs by weight? Generalised processor sharing; each VM serves requests
+//! in order.
 //!
-//! At any instant a VM with something to do gets of the pCPUs its weight among those that have, but never more than one pCPU for each
-//! vCPU that has a request; what one cannot use goes to the others. With a queue per VM no formula is known for it, but it is cheap
-//! to run: some tens of operations per request.
+//! At any instant each busy VM gets a share of the pCPUs by weight, but at most one pCPU per vCPU with a
+//! request. The rest goes to the others. No formula is known for one queue per VM, but a simulation costs only some
+//! tens of operations per request.
 //!
-//! Source: A. Parekh, R. Gallager, "A generalized processor sharing approach to flow control in integrated services networks: the
-//! single-node case", IEEE/ACM Transactions on Networking 1(3), 1993.
+//! Source: A. Parekh, R. Gallager, "A generalized processor sharing approach to flow control in integrated services
+//! networks: the single-node case", IEEE/ACM Transactions on Networking 1(3), 1993.
 //!
-//! Left out: slices, switches and wake-ups: who is alone has all, who is not has a part of every instant.
+//! Left out: time slices, switches
+//! and wake-ups. VMs share every instant.
 
 use super::traffic::Traffic;
 use super::{Ran, Sharing, rounds_apart};
@@ -16,10 +17,10 @@ use crate::window::{PERCENTILE, Response};
 use std::collections::VecDeque;
 use vsteer_core::stats::{mean, quantile};
 
-/// So many pCPUs that every VM may use.
+/// pCPUs that every VM may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fluid {
-    /// They.
+    /// Number of pCPUs.
     pub pcpus: f64,
     /// vCPUs by VM.
     pub vcpus: Vec<u32>,
@@ -68,7 +69,7 @@ impl Fluid {
         let mut queues: Vec<Queue<'_>> = traffic.iter().map(queue).collect();
         let mut now_s = 0.0;
         loop {
-            // Who is next: an arrival, or the end of somebody's work at its present speed.
+            // The next event: an arrival, or the end of a request at its present speed.
             let mut best: (f64, usize, Option<usize>) = (f64::INFINITY, 0, None);
             for (i, q) in queues.iter().enumerate() {
                 if q.next_s < best.0 {

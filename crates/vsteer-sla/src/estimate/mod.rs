@@ -1,19 +1,18 @@
-//! How long will requests take in the next interval? Seven answers on one contract.
+//! How long will requests take in the next interval? Seven estimators with one interface.
 //!
 //! ```text
-//! own        the project's own: who shares how, run, and corrected by the last interval
-//! simulator  the recorded host simulated with the requests for demand
-//! paper      equations (1) to (4): own service, and others' by the ratio of weights and of rates
-//! sandpiper  a bound for a G/G/1 queue that has the pCPU for itself
-//! ps         processor sharing of all pCPUs, blind to weights
-//! kingman    one queue for all of them, by measured variances
-//! last       as in the last interval
+//! own        vsteer's own: a run of the sharing model, corrected by the last interval
+//! simulator  the recorded host, simulated with the requests as demand
+//! paper      equations (1) to (4): own service, and that of others by ratios of weights and rates
+//! sandpiper  a bound for a G/G/1 queue with a pCPU of its own
+//! ps         processor sharing of all pCPUs, without weights
+//! kingman    one queue for all VMs, by measured variances
+//! last       the values of the last interval
 //! ```
 //!
-//! Each is given what was seen of all VMs in the last interval, and the rates and weights of the next, and nothing else of it. A
-//! mean that has no percentile of its own is given the last interval's ratio of the two.
-//!
-//! An answer is `None` where the model has none: a load of 1 or more, nobody who comes, no host to simulate.
+//! Each estimator gets the measured values of the last interval and the rates and weights of the next. If it gives
+//! only a mean, the percentile follows from the last interval's ratio of the two. An answer is `None` for a load of
+//! 1 or more, without requests, and without a host to simulate.
 
 pub mod fluid;
 mod own;
@@ -25,21 +24,21 @@ use fluid::Fluid;
 use traffic::Traffic;
 use vsteer_core::{Fault, FaultKind};
 
-/// What the driver domain (Xen's Domain-0) adds: requests go through it. All 0 where there is none.
+/// Work that the driver domain (Xen's Domain-0) adds to each request. All 0 without a driver domain.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Driver {
-    /// w_0: its part of all weights.
+    /// w_0: weight of the driver domain, as a part of all weights.
     pub weight: f64,
-    /// X_0: its CPU time per request, seconds.
+    /// X_0: CPU time of the driver domain per request, seconds.
     pub service_s: f64,
-    /// IO * D_0: the part of the pCPU that its I/O work takes.
+    /// IO * D_0: part of the pCPU that the I/O work takes.
     pub delay: f64,
 }
 
-/// What rounds of requests came to.
+/// Response times from several rounds of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ran {
-    /// Of all rounds together.
+    /// Response times over all rounds.
     pub response: Response,
     /// Standard deviation of the rounds' means, seconds.
     pub rounds_apart_s: f64,
@@ -47,8 +46,8 @@ pub struct Ran {
 
 /// Who shares pCPUs how.
 pub trait Sharing {
-    /// Response times of the requests that count, by VM; `None` for a VM without any, or where the host cannot be run so. `between` is
-    /// called now and then by who takes long.
+    /// Response times of the counted requests, by VM; `None` without requests, or if the host cannot be simulated.
+    /// A slow model calls `between` regularly.
     fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64], between: &dyn Fn()) -> Vec<Option<Ran>>;
 }
 
@@ -57,35 +56,35 @@ fn rounds_apart(means: &[f64]) -> f64 {
     libm::sqrt(vsteer_core::stats::variance(means).unwrap_or(0.0))
 }
 
-/// VMs that share pCPUs, and their next interval.
+/// VMs that share pCPUs, with their last and next interval.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     /// The last interval, by VM.
     pub seen: &'a [Seen],
-    /// The next one, in the same order.
+    /// The next interval, in the same order.
     pub next: &'a [Next],
-    /// What comes with a driver domain.
+    /// Work that a driver domain adds.
     pub driver: Driver,
-    /// pCPUs that all of them may use.
+    /// pCPUs that all these VMs may use.
     pub pcpus: f64,
-    /// Gaps between arrivals that were measured, by VM, seconds; may be empty.
+    /// Measured times between arrivals, by VM, seconds; may be empty.
     pub gaps_s: &'a [Vec<f64>],
-    /// The recorded host, where there is one.
+    /// The recorded host; `None` if it cannot be simulated.
     pub host: Option<&'a dyn Sharing>,
-    /// So many requests are drawn where requests are: the more, the less an answer is chance.
+    /// Number of simulated requests. More requests give more exact answers.
     pub effort: usize,
-    /// Is what was measured in the last interval believed to the letter? So that at unchanged rates and weights the answer is what
-    /// was measured: for who has to act on what is. Else it is weighed against chance.
+    /// If true, the answer at unchanged rates and weights is exactly the measured one, as the control loop needs.
+    /// If false, the measurement counts only as far as it exceeds chance.
     pub to_the_letter: bool,
-    /// Called after every run of requests: who shares the pCPUs with those it serves rests there.
+    /// Called after every run of requests, so that vsteer can pause and leave the pCPUs to the VMs.
     pub between: &'a dyn Fn(),
 }
 
-/// As many as a person waits for.
+/// Default number of requests: a person waits for the answer.
 pub const EFFORT: usize = 400_000;
 
 impl<'a> Case<'a> {
-    /// One pCPU, nothing but these.
+    /// These VMs on one pCPU, without a driver domain.
     pub fn new(seen: &'a [Seen], next: &'a [Next]) -> Case<'a> {
         Case {
             seen,
@@ -113,19 +112,19 @@ impl<'a> Case<'a> {
 /// One way to tell.
 #[derive(Debug, Clone, Copy)]
 pub struct Estimator {
-    /// Its name.
+    /// Name of the estimator.
     pub name: &'static str,
-    /// What it says, by VM.
+    /// Forecast response times, by VM.
     pub tell: fn(&Case<'_>) -> Vec<Option<Response>>,
-    /// The same for several weights at the next interval's rates: what does not depend on weights is done once.
+    /// Prepares answers for several weights at the next interval's rates, so that common work is done once.
     prepare: for<'a> fn(Case<'a>) -> ByWeights<'a>,
 }
 
-/// What is told of the next interval under these weights, by VM.
+/// Forecast for the next interval with these weights, by VM.
 pub type ByWeights<'a> = Box<dyn Fn(&[f64]) -> Vec<Option<Response>> + 'a>;
 
 impl Estimator {
-    /// Its answer as a function of weights; those of `case.next` do not matter.
+    /// The answer as a function of weights. The weights in `case.next` do not matter.
     pub fn by_weights<'a>(&self, case: Case<'a>) -> ByWeights<'a> {
         (self.prepare)(case)
     }
@@ -142,7 +141,7 @@ const fn line(
 /// How an estimator gets ready.
 type Prepare = for<'a> fn(Case<'a>) -> ByWeights<'a>;
 
-/// Asked anew for each weights.
+/// Computes each answer from the start.
 fn anew(tell: fn(&Case<'_>) -> Vec<Option<Response>>, case: Case<'_>) -> ByWeights<'_> {
     Box::new(move |weights| {
         let next: Vec<Next> =
@@ -151,7 +150,7 @@ fn anew(tell: fn(&Case<'_>) -> Vec<Option<Response>>, case: Case<'_>) -> ByWeigh
     })
 }
 
-/// All of them.
+/// All estimators.
 pub const ALL: [Estimator; 7] = [
     line("own", own::tell, |case| Box::new(own::Prepared::new(case).by_weights())),
     line("simulator", own::simulator, |case| anew(own::simulator, case)),
@@ -169,28 +168,28 @@ fn last(case: &Case<'_>) -> Vec<Option<Response>> {
 /// The one of this name.
 ///
 /// # Errors
-/// `BadInput`, naming those there are.
+/// `BadInput`, with the names of the estimators.
 pub fn find(name: &str) -> Result<Estimator, Fault> {
     ALL.into_iter().find(|e| e.name == name).ok_or_else(|| {
         let known: Vec<&str> = ALL.iter().map(|e| e.name).collect();
-        Fault::new(FaultKind::BadInput, format!("unknown estimator {name:?}"))
-            .help(format!("there are: {}", known.join(", ")))
+        Fault::new(FaultKind::BadInput, format!("{name:?} is not the name of an estimator"))
+            .help(format!("known estimators: {}", known.join(", ")))
     })
 }
 
-/// A mean with the percentile that the last interval's ratio gives it.
+/// A mean with the percentile that follows from the last interval's ratio.
 fn with_ratio(seen: &Seen, mean_s: f64) -> Option<Response> {
     let ratio = seen.response.p95_s / seen.response.mean_s;
     (mean_s.is_finite() && mean_s > 0.0 && ratio.is_finite())
         .then_some(Response { mean_s, p95_s: ratio * mean_s })
 }
 
-/// The part of what is left for requests that is asked for.
+/// Load: demand as a part of the pCPUs left for requests.
 fn load(case: &Case<'_>) -> f64 {
     case.seen.iter().zip(case.next).map(|(s, n)| n.rate_hz * s.service_s).sum::<f64>() / case.for_requests()
 }
 
-/// Equations (1) to (4), by the letter: `known_gaps` of the paper's figures say where they do not hold.
+/// Equations (1) to (4) exactly as printed. `known_gaps` of the paper's figures list where they are wrong.
 fn paper(case: &Case<'_>) -> Vec<Option<Response>> {
     let all: f64 = case.next.iter().map(|n| n.weight).sum::<f64>();
     let part = |n: &Next| n.weight / all * (1.0 - case.driver.weight);
@@ -205,8 +204,8 @@ fn paper(case: &Case<'_>) -> Vec<Option<Response>> {
     case.seen.iter().zip(case.next).enumerate().map(of).collect()
 }
 
-/// Wood et al., "Black-box and gray-box strategies for virtual machine migration", NSDI 2007, equation (1), solved for the response
-/// time: it knows of no other VM.
+/// Wood et al., "Black-box and gray-box strategies for virtual machine migration", NSDI 2007, equation (1), solved
+/// for the response time. It ignores other VMs.
 fn sandpiper(case: &Case<'_>) -> Vec<Option<Response>> {
     let of = |(s, n): (&Seen, &Next)| {
         let (gap_s, x) = (1.0 / n.rate_hz, s.service_s);

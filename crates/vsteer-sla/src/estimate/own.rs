@@ -1,16 +1,17 @@
-//! The project's own: who shares how is run, and what the last interval says of that corrects it.
+//! vsteer's own estimator: a run of the sharing model, corrected by the last interval.
 //!
-//! **Idea.** Requests are drawn as the last interval's were ([`super::traffic`]) and run twice through who shares how (the recorded
-//! host simulated, where there is one, else the fluid): at the last interval's rates and weights, and at the next one's. What was
-//! measured in the last interval, divided by what the first run says, is the factor for the second: of the part above the bare service
-//! time, since what a model leaves out lengthens waits, not work. Both runs have the same draws.
+//! **Idea.** Requests are drawn as the last interval's were ([`super::traffic`]) and run twice through who shares
+//! how (the recorded host simulated, where there is one, else the fluid): at the last interval's rates and weights,
+//! and at the next one's. What was measured in the last interval, divided by what the first run says, is the factor
+//! for the second: of the part above the bare service time, since what a model leaves out lengthens waits, not
+//! work. Both runs have the same draws.
 //!
-//! **Trust.** Such a factor is the model's error times chance: of the last interval, and of how periodic arrivals lay to each other in it.
-//! How much chance there is shows in how far rounds of the first run are apart; only the part of the factor (of its logarithm) that is
-//! not likely to be chance is taken along, as for any two variances.
+//! **Trust.** Such a factor is the model's error times chance: of the last interval, and of how periodic arrivals
+//! lay to each other in it. How much chance there is shows in how far rounds of the first run are apart; only the
+//! part of the factor (of its logarithm) that is not likely to be chance is taken along, as for any two variances.
 //!
-//! Left out: a drift of service times, and what makes the last interval's own mean differ from its expectation (at a load of 88 % that
-//! of a minute is off by a fifth).
+//! Left out: a drift of service times, and what makes the last interval's own mean differ from its expectation (at
+//! a load of 88 % that of a minute is off by a fifth).
 
 use super::super::window::{Response, Seen};
 use super::fluid::Fluid;
@@ -24,9 +25,11 @@ const FACTOR_MOST: f64 = 3.0;
 const WAITS_LEAST: f64 = 0.05;
 /// How far the model is off by itself, as a standard deviation of the factor's logarithm: fluid against EEVDF, Credit.
 const MODEL_OFF: f64 = 0.2;
-/// Of what was taken off a service time as no request's (`Seen::beside`), this part may be a request's after all, or more of it not.
+/// Of what was taken off a service time as no request's (`Seen::beside`), this part may be a request's after all,
+/// or more of it not.
 const BESIDE_OFF: f64 = 0.15;
-/// Arrivals that vary less than this are periodic: what differs between rounds is how they lie to each other, and that lasts.
+/// Arrivals that vary less than this are periodic: what differs between rounds is how they lie to each other, and
+/// that lasts.
 const PERIODIC_CV2: f64 = 0.1;
 /// Of a 95th percentile chance is so much more than of a mean, as variances.
 const PERCENTILE_MORE: f64 = 2.0;
@@ -108,7 +111,8 @@ fn settles(case: &Case<'_>, rates: &[f64]) -> bool {
     case.seen.iter().all(|s| s.service_s > 0.0) && load < case.pcpus
 }
 
-/// A search among weights draws this part of the requests: with the same draws for all weights the differences are told well by few.
+/// A search for weights uses this part of the requests. With the same draws for all weights, few requests show the
+/// differences.
 const SEARCHED: usize = 10;
 /// But not fewer than this.
 const SEARCHED_LEAST: usize = 5_000;

@@ -20,7 +20,7 @@ use vsteer_sim::setup::Vcpu;
 
 /// The recorded host, and where the VMs of the service levels are on it.
 pub struct Simulated {
-    /// The host.
+    /// The recorded host.
     pub host: Replay,
     /// Each VM's place in the host's setup, in the order of the levels.
     pub vms: Vec<usize>,

@@ -1,28 +1,31 @@
-//! Which requests might come? Arrivals and CPU times drawn as those of the last interval were, at the rates of the next.
+//! Which requests might come? Arrivals and CPU times drawn as those of the last interval were, at the rates of the
+//! next.
 //!
-//! **Idea.** Gaps between arrivals are drawn from those that were measured, in blocks, so that what hangs together (a burst, a
-//! period) stays together; scaled in time to the rate that is asked for. Where none were measured, and for CPU times, which no log
-//! tells one by one, a distribution of two moments stands in. The same draws serve every rate and weight (common random numbers), so
-//! that two answers differ by what differs between the questions.
+//! **Idea.** Gaps between arrivals are drawn from those that were measured, in blocks, so that what hangs together
+//! (a burst, a period) stays together; scaled in time to the rate that is asked for. Where none were measured, and
+//! for CPU times, which no log tells one by one, a distribution of two moments stands in. The same draws serve
+//! every rate and weight (common random numbers), so that two answers differ by what differs between the questions.
 //!
-//! Several rounds, each begun with nobody in line and every VM somewhere within a gap, so that what depends on how periodic arrivals
-//! happen to lie to each other is averaged.
+//! Several rounds, each begun with nobody in line and every VM somewhere within a gap, so that what depends on how
+//! periodic arrivals happen to lie to each other is averaged.
 //!
-//! **Two moments.** For c² < 1 a mixture of Erlang distributions with k - 1 and k stages, 1/k <= c² <= 1/(k-1); for c² >= 1 two
-//! exponential ones with balanced means (Tijms, "A First Course in Stochastic Models", 2003, appendix B).
+//! **Two moments.** For c² < 1 a mixture of Erlang distributions with k - 1 and k stages, 1/k <= c² <= 1/(k-1); for
+//! c² >= 1 two exponential ones with balanced means (Tijms, "A First Course in Stochastic Models", 2003, appendix
+//! B).
 //!
-//! Left out: bursts whose length does not shrink when more come (they are scaled with the rest), correlations between VMs.
+//! Left out: bursts whose length does not shrink when more come (they are scaled with the rest), correlations
+//! between VMs.
 
 use crate::window::Seen;
 use vsteer_core::random::Random;
 use vsteer_core::stats::mean;
 
 const SEED: u64 = 0x7273;
-/// Measured gaps are drawn so many in a row.
+/// Number of measured gaps drawn in a row.
 const BLOCK: usize = 50;
 /// Fewer measured gaps than this are no sample to draw from.
 const GAPS_LEAST: usize = 4 * BLOCK;
-/// Begun afresh so often: rounds of so many requests, but not fewer or more of them than this.
+/// Bounds on the number of rounds, and requests per round.
 const REQUESTS_A_ROUND: usize = 6_000;
 const ROUNDS: (usize, usize) = (8, 64);
 /// Until queues are as they usually are: this part of a round is not counted.

@@ -71,8 +71,8 @@ fn holder(levels_ms: [f64; 3]) -> Holder {
     Holder::new(levels_ms.iter().enumerate().map(promise).collect(), find("own").unwrap(), 200_000)
 }
 
-/// Goes on for fifteen periods, each shown as `shown` makes it: weights go to the first VM, at most so many times as one shift may take. What the
-/// first period came to.
+/// Continues for fifteen periods, each shown as `shown` makes it: weights go to the first VM, at most as often as
+/// one shift allows. What the first period came to.
 fn steered_to_rest(world: &mut World, holder: &mut Holder, shown: fn(Period) -> Period) -> Outcome {
     let mut sets = 0;
     let mut next = |world: &mut World| {
@@ -94,8 +94,8 @@ fn steered_to_rest(world: &mut World, holder: &mut Holder, shown: fn(Period) -> 
     first
 }
 
-/// The published third scenario: loads rise, and from the interval after the last rise on VM1 has to be 15 % faster than equal
-/// weights make it. Not more than two changes, and then every level holds.
+/// The published third scenario: loads rise, and from the interval after the last rise on VM1 has to be 15 % faster
+/// than equal weights make it. Not more than two changes, and then every level holds.
 #[test]
 fn a_shift_of_load_is_answered_and_then_there_is_rest() {
     for seed in 1..=5 {
@@ -127,13 +127,13 @@ fn what_makes_it_worse_is_taken_back() {
         }
         let back = sets.last().unwrap();
         assert!((2..=SETS_MOST as usize + 1).contains(&sets.len()), "seed {seed}: {sets:?}");
-        assert!(back.1.contains("back"), "seed {seed}: {sets:?}");
+        assert!(back.1.contains("the former weights return"), "seed {seed}: {sets:?}");
         let before = if sets.len() > 2 { sets[sets.len() - 3].0.clone() } else { vec![1.0; 3] };
         assert_eq!(back.0, before, "seed {seed}");
     }
 }
 
-/// The period as histograms would have counted it that were scraped so many times.
+/// The period as histograms with this many scrapes would count it.
 fn counted(mut period: Period, scrapes: u64) -> Period {
     const BOUNDS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, f64::INFINITY];
     let (from_ns, to_ns) = period.span_ns;
@@ -221,7 +221,7 @@ fn a_dead_knob_is_told_of_and_not_turned() {
         let outcome = holder.step(world.live(), Around::default());
         assert_eq!(outcome.decision, Decision::Keep);
         assert!(
-            outcome.why.contains("vm1 is beyond its level, but its weight does nothing"),
+            outcome.why.contains("vm1 exceeds its level, but its weight has no effect"),
             "{}",
             outcome.why
         );
@@ -235,7 +235,7 @@ fn a_level_below_the_cpu_time_is_told_of_and_moves_nobody() {
     for _ in 0..3 {
         let outcome = holder.step(world.live(), Around::default());
         assert_eq!(outcome.decision, Decision::Keep);
-        assert!(outcome.why.contains("vm1 takes 6.60 ms of CPU for a request"), "{}", outcome.why);
+        assert!(outcome.why.contains("vm1 needs 6.60 ms of CPU time per request"), "{}", outcome.why);
     }
 }
 
@@ -250,7 +250,7 @@ fn nobody_asks_and_one_alone_are_no_trouble() {
     };
     let period = |vms| Period { span_ns: (0, 60_000_000_000), vms, pcpus: 1.0 };
     let outcome = holder.step(period(vec![Some(empty(1.0)), Some(empty(1.0)), None]), Around::default());
-    assert_eq!((outcome.decision, outcome.why.as_str()), (Decision::Keep, "nothing is asked of anybody"));
+    assert_eq!((outcome.decision, outcome.why.as_str()), (Decision::Keep, "no VM has enough requests"));
     let mut world = World::new(3, [60.0, 1.0, 1.0]);
     let mut alone = world.live();
     (alone.vms[1], alone.vms[2]) = (None, None);
@@ -259,8 +259,9 @@ fn nobody_asks_and_one_alone_are_no_trouble() {
     assert!(!matches!(outcome.decision, Decision::Set { .. }), "{}", outcome.why);
 }
 
-/// Weights count beside those of VMs that are left out, and of others: together those that are turned stay as heavy as they were, so that nobody else gets less; and what is in force
-/// then is what was decided, by which it is known whether it was worse.
+/// Weights count beside those of VMs that are left out, and of others: together those that are turned stay as heavy
+/// as they were, so that nobody else gets less; and what is in force then is what was decided, by which it is known
+/// whether it was worse.
 #[test]
 fn what_is_set_is_together_as_heavy_as_before() {
     let mut set = 0;

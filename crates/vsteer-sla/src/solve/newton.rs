@@ -1,8 +1,8 @@
 //! Newton's method for the three equations of `solve`: some ten passes, each a division and a root per VM.
 //!
-//! The equations are smooth but where a VM reaches a bound, where a step goes by the side that it is on (semismooth Newton, L. Qi
-//! and J. Sun, Mathematical Programming 58, 1993). Steps are shortened where they lead away; there is no proof that they always
-//! arrive, so the caller checks.
+//! The equations are smooth but where a VM reaches a bound, where a step goes by the side that it is on (semismooth
+//! Newton, L. Qi and J. Sun, Mathematical Programming 58, 1993). Steps are shortened where they lead away; there is
+//! no proof that they always arrive, so the caller checks.
 
 use super::{At, One, larger, smaller};
 
@@ -10,7 +10,7 @@ use super::{At, One, larger, smaller};
 const EXACT: f64 = 1e-13;
 /// Steps; it takes 5 to 15.
 const STEPS: u32 = 60;
-/// After so many it goes round in a circle between corners: shorter ones then, of several lengths, and less steep equations.
+/// After this many steps the method cycles between corners. Then steps of several shorter lengths are tried.
 const CAREFUL: u32 = 12;
 const LENGTHS: [f64; 4] = [0.5, 1.0, 0.25, 0.7];
 
@@ -35,7 +35,8 @@ struct Sums {
     marginal: f64,
 }
 
-/// Written without branches on where a VM is: those are guessed wrong for every third VM, which costs more than the sums.
+/// Written without branches on where a VM is: those are guessed wrong for every third VM, which costs more than the
+/// sums.
 fn missing(all: &[One], at: At) -> Missing {
     let mut sum = Sums::default();
     let by_square = 1.0 / (at.s * at.s);
@@ -96,8 +97,8 @@ impl Missing {
         (self.of[0].abs()).max(self.of[1].abs() / at.s).max(third)
     }
 
-    /// With so much more of slope everywhere, in the direction that each has (the first two fall with µ and θ, the third with s): what
-    /// is 0 stays where it is, steps are shorter, and equations that say the same do no more.
+    /// With so much more of slope everywhere, in the direction that each has (the first two fall with µ and θ, the
+    /// third with s): what is 0 stays where it is, steps are shorter, and equations that say the same do no more.
     fn damped(mut self, at: At, load: f64, by: f64) -> Missing {
         let price = at.mu * load;
         self.by[0][0] -= by / at.mu;

@@ -75,10 +75,10 @@ fn who_cannot_be_weighed_gets_no_step() {
 #[test]
 fn rounding_that_matters_is_told() {
     assert_eq!(lossy(0.01), None);
-    assert!(lossy(0.034).unwrap().contains("3.4 % off"));
+    assert!(lossy(0.034).unwrap().contains("by 3.4 %"));
     let config = host(&[("a", W(3)), ("b", W(3))]);
     let (_, loss) = steps(&config, &["a", "b"], &set(&[0.015, 0.045]));
-    assert!(loss > 0.1, "1.5 of 6 is no whole number: {loss}");
+    assert!(loss > 0.1, "1.5 of 6 is not a whole number: {loss}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_weight_that_somebody_else_set_is_told_once() {
     assert!(last.no_longer_holds(&host(&[("a", W(300))])).is_empty());
     let notes = last.no_longer_holds(&host(&[("a", W(300)), ("b", W(700))]));
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].starts_with("b: its weight is weight 700, which is not what was set here"), "{notes:?}");
+    assert!(notes[0].starts_with("b: it now has weight 700, not the weight that vsteer set"), "{notes:?}");
     assert!(last.no_longer_holds(&host(&[("a", W(300)), ("b", W(700))])).is_empty());
     // What is set again is looked at again.
     last.remember(&steps);

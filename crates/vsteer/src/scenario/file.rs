@@ -221,11 +221,11 @@ demand = { periodic = { period = "10ms", work = "1ms" } }
                 "policy = \"credit\"",
                 "policy = \"credit\", parameters = { tslice = 3 }",
                 3,
-                "unknown parameter `tslice`",
+                "`tslice` is not a parameter",
             ),
-            ("name = \"b\"", "name = \"b\"\nweight = 0", 12, "weight of 0"),
-            ("name = \"b\"", "name = \"b\"\npool = \"x\"", 12, "\"x\" is not known"),
-            ("name = \"b\"", "name = \"a\"", 11, "there already"),
+            ("name = \"b\"", "name = \"b\"\nweight = 0", 12, "the weight is 0"),
+            ("name = \"b\"", "name = \"b\"\npool = \"x\"", 12, "\"x\" does not exist"),
+            ("name = \"b\"", "name = \"a\"", 11, "is used twice"),
         ] {
             let text = if from.is_empty() { TEXT.to_owned() } else { TEXT.replace(from, to) };
             let fault = case(&text, &[]).err().unwrap_or_else(|| panic!("{to}")).to_string();

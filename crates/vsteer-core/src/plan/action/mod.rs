@@ -1,4 +1,4 @@
-//! Which changes can a plan propose? One file each, and one line in [`ACTIONS`].
+//! Which changes can a plan propose? Each action is one file and one line in [`ACTIONS`].
 
 mod node;
 mod pin;
@@ -17,33 +17,33 @@ use crate::plan::limits::Limits;
 use crate::setting;
 use crate::setting::{Change, Step};
 
-/// What an action is given.
+/// Input of an action.
 pub struct Context<'a> {
-    /// The host's settings.
+    /// Settings of the host and its VMs.
     pub config: &'a HostConfig,
-    /// What was observed.
+    /// Measured values.
     pub model: &'a HostModel,
-    /// What a plan may cost.
+    /// Largest allowed cost of the plan.
     pub limits: Limits,
-    /// The VMs that the plan is for: they mostly sleep and wait too long.
+    /// VMs that the plan should help: they mostly sleep and wait too long.
     pub delayed: Vec<&'a VmConfig>,
 }
 
-/// One way to help.
+/// A kind of change that a plan can propose.
 pub struct Action {
-    /// Its name in options and reports.
+    /// Name in options and reports.
     pub name: &'static str,
-    /// What it does, one line.
+    /// One line that says what the action does.
     pub doc: &'static str,
-    /// 0 is the gentlest: decides between actions that help alike.
+    /// How drastic the action is; 0 is the gentlest. Decides between actions with equal effect.
     pub severity: u32,
-    /// Proposed only when asked for by name.
+    /// If true, a plan proposes the action only on request by name (`--only`).
     pub asked_only: bool,
-    /// The steps, or why it does not apply here.
+    /// The proposed steps, or the reason why the action does not apply.
     pub propose: fn(&Context<'_>) -> Result<Vec<Step>, String>,
 }
 
-/// Every action, one file each.
+/// Every action.
 pub const ACTIONS: &[Action] = &[
     unpin::ACTION,
     node::ACTION,
@@ -56,9 +56,9 @@ pub const ACTIONS: &[Action] = &[
     pin::ACTION,
 ];
 
-/// The steps after which every thread of `vm` may run where `to` says (`None`: where it may now). Its workers and the kernel's
-/// vhost threads go with its emulator, whoever places that: a step of their own would find them moved already. libvirt places
-/// them with nothing else.
+/// Steps that let every thread of `vm` run where `to` says (`None`: unchanged). Workers and the kernel's vhost
+/// threads follow the emulator, so they get no step of their own. libvirt can place them only together with the
+/// emulator.
 fn placing(vm: &VmConfig, to: &dyn Fn(&VmThread) -> Option<CpuSet>, reason: &str) -> Vec<Step> {
     let moves = |t: &VmThread| to(t).filter(|to| *to != t.affinity);
     let emulator_moves = vm.threads.iter().any(|t| t.role == Role::Emulator && moves(t).is_some());

@@ -1,11 +1,11 @@
-//! Moves VMs from NUMA nodes that are asked for more than they have to others that have room, as few VMs as can be.
+//! Moves as few VMs as possible from overloaded NUMA nodes to nodes that have room.
 //!
-//! All VMs of the host at once ([`crate::numa::moves`]): the set of fewest moves after which every node has room, bursts
-//! included. It is proposed where a VM waits on such a node. On vSphere a VM is kept on a node by `numa.nodeAffinity`, memory
-//! with it, and then ESXi no longer moves it by itself; elsewhere by where its threads may run, and a memory binding that is
-//! there goes with them.
+//! [`crate::numa::moves`] considers all VMs of the host together. It finds the smallest set of moves after which
+//! every node has room, bursts included. The action proposes it if a VM waits on an overloaded node. On vSphere,
+//! `numa.nodeAffinity` keeps the VM and its memory on a node, and ESXi no longer moves it. Elsewhere the affinity
+//! of the threads does, and an existing memory binding follows.
 //!
-//! Left out: VMs on several nodes. Fewer vCPUs or more cores, where no moves mend it, are the diagnosis's to say.
+//! Left out: VMs on several nodes. If no moves help, `diagnose` recommends fewer vCPUs or more cores.
 
 use super::placing;
 use super::{Action, Context};
@@ -18,7 +18,6 @@ use crate::numa::moves::{Mend, mend};
 use crate::setting;
 use crate::setting::{Change, Step};
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "node",
     doc: "move waiting VMs from an overloaded NUMA node to one that has room",
@@ -42,16 +41,16 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         of && g.home.is_none() && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits.thresholds))
     });
     if !waits && unknown {
-        return Err("on which nodes ESXi keeps the VMs that wait is not told: home_nodes in host.toml beside the file (NHN on \
-                    esxtop's memory screen)"
+        return Err("vsteer does not know the home NUMA nodes of the waiting VMs; write home_nodes into \
+            host.toml beside the file (NHN on esxtop's memory screen)"
             .to_owned());
     }
     if !waits {
-        return Err("no waiting VM is held on an overloaded node that another node could relieve".to_owned());
+        return Err("no VM waits on an overloaded NUMA node".to_owned());
     }
     let moves = match mend(&load) {
         Mend::Moves { moves, .. } => moves,
-        Mend::NothingToDo => return Err("every node has room".to_owned()),
+        Mend::NothingToDo => return Err("every NUMA node has room".to_owned()),
         Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if relief.is_empty() => {
             return Err(cannot(fewer_vcpus, more_cores));
         }
@@ -62,7 +61,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let (from, to) = (&load.nodes[m.from], &load.nodes[m.to]);
         let wanted = load.wanted(m.from, &homes);
         let reason = format!(
-            "node {} has {:.0} cores and is asked for {:.1} on average, for up to {:.1} at times; node {} has room for its {:.1}",
+            "node {} has {:.0} cores, and its VMs need {:.1} on average and up to {:.1} at times; node {} \
+                has room for this VM's {:.1}",
             from.id.0,
             from.cores,
             wanted.mean,
@@ -77,7 +77,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// `anybodys`: the pCPUs that it may be let onto.
+/// `anybodys`: pCPUs that the kernel does not isolate.
 fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: &mut Vec<Step>) {
     let step =
         |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() };
@@ -93,7 +93,7 @@ fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: 
     }
     let there = |t: &VmThread| (!t.affinity.is_subset(&to.cpus)).then(|| cpus.clone());
     steps.extend(placing(vm, &there, reason));
-    // Only a binding that is there is changed: unbound memory follows by itself where the kernel balances it.
+    // Only an existing binding changes. The kernel's NUMA balancing moves unbound memory by itself.
     if let Some(bound) = &vm.memory_nodes
         && Some(bound) != nodes.as_ref()
     {

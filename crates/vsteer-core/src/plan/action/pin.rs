@@ -1,19 +1,21 @@
-//! Pins vCPUs that the scheduler moves so often that the moves cost more than pins would leave idle.
+//! Pins vCPUs if the scheduler moves them so often that the moves cost more than pins leave idle.
 //!
-//! A pin can give back at most what moves cost: moves per second times what one costs, the refilling of the caches that cores do not share. It takes
-//! away that whichever vCPU is ready may use whichever pCPU is idle. Both are weighed as parts of the host's work:
+//! A pin saves at most the cost of moves: moves per second times the cost of one, the refill of the core's private
+//! caches. A pin costs that a ready vCPU cannot use an idle pCPU. Both are compared as parts of the host's work:
 //!
-//! - *gain*: moves x cost, of each vCPU at most what it runs. Where vCPUs of a VM wait for each other, as at the end of a parallel loop, each waits for the one that was moved: up to as many times
-//!   as much, which is told beside it and not counted. The cost is said (`--move-cost-us`) or, as a bound, the private caches at [`REFILL`].
-//! - *loss*: each vCPU wants a pCPU for its demand (run and ready) of the time, by itself. Floating, as many pCPUs work as vCPUs want, up to all; pinned,
-//!   a pCPU works while any of its own wants it, and who floats fills what is left.
+//! - *gain*: moves x cost, for each vCPU at most its run time. If vCPUs of a VM wait for each other, as at the end of a
+//!   parallel loop, all wait for the moved one. The report prints that larger value, but the gain does not include it.
+//!   The cost is `--move-cost-us` or, as an upper bound, the size of the private caches divided by [`REFILL`].
+//! - *loss*: each vCPU wants a pCPU independently, for its demand (run and ready). Floating vCPUs keep as many
+//!   pCPUs busy as vCPUs want one. A pinned pCPU is busy while any of its own vCPUs wants it; floating vCPUs fill
+//!   the rest.
 //!
-//! Pins pay where the gain is at least [`WORTH`] and more than the loss. Held against experiments: the lab's cases `openmp` (real VMs) and the tests on the published
-//! matrix (scenarios/published/openmp-pinning).
+//! Pins pay if the gain is at least [`WORTH`] and more than the loss. Checked by the lab's cases
+//! `openmp` (real VMs) and by tests on the published matrix (scenarios/published/openmp-pinning).
 //!
-//! Left out: that vCPUs of one VM wait for each other (barriers). Gathered on one pCPU each seems to want one all the time, and apart they do not, so that pins cost more than is
-//! said here: 2 to 5 % in the lab's loops. Caches that VMs share; last level caches and memory nodes,
-//! of which `node` thinks. A VM that is pinned already stays so.
+//! Left out:
+//!   barriers between vCPUs of one VM, which make pins cost 2 to 5 % more in the lab's loops. Also caches that VMs
+//!   share, and last level caches and memory nodes, which `node` covers. A VM that is pinned already stays pinned.
 
 use super::{Action, Context};
 use crate::CpuSet;
@@ -24,25 +26,25 @@ use crate::setting::{Change, Step};
 use crate::topology::{CacheKind, Topology};
 use std::collections::BTreeMap;
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "pin",
-    doc: "pin vCPUs one by one, as they are moved so often that it costs more than idle pCPUs would",
+    doc: "pin each vCPU to one pCPU, because moves between pCPUs cost more than pins would",
     severity: 2,
     asked_only: true,
     propose,
 };
 
-/// Bytes per second at which a core's caches fill again from the next level, at worst from memory: one core's share of a server's bandwidth.
+/// Bytes per second at which a core refills its caches, in the worst case from memory: one core's share of a
+/// server's bandwidth.
 const REFILL: f64 = 8e9;
-/// Less than this part of a VM's work is not worth a pin.
+/// Least part of a VM's work that moves must cost before pins are worth it.
 const WORTH: f64 = 0.001;
 
-/// A vCPU that may be pinned.
+/// A vCPU that this action may pin.
 struct Moved<'a> {
     vm: &'a VmConfig,
     seen: &'a ThreadModel,
-    /// Of a pCPU, 0..=1, what it wants.
+    /// Share of a pCPU that the vCPU wants, 0..=1.
     demand: f64,
 }
 
@@ -50,8 +52,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let topology = &c.config.topology;
     let usable = topology.usable();
     let (cost_ns, whence) = match c.limits.move_cost_ns {
-        Some(ns) => (ns, "as was said"),
-        None => (refill_ns(topology).ok_or(NO_COST)?, "its core's caches filled again"),
+        Some(ns) => (ns, "--move-cost-us"),
+        None => (refill_ns(topology).ok_or(NO_COST)?, "estimated from the core's private caches"),
     };
 
     let (mut moved, mut roaming): (Vec<Moved<'_>>, Vec<f64>) = (Vec::new(), Vec::new());
@@ -65,7 +67,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let costs: f64 = seen.vcpu_threads().map(|t| lost(t, cost_ns)).sum();
         let part = if run > 0.0 { costs / run } else { 0.0 };
         most = most.max(part);
-        // Fewer choices than vCPUs, and two of a VM would share a pCPU.
+        // With fewer allowed pCPUs than vCPUs, two vCPUs of a VM would share a pCPU.
         let free = vm.vcpus().all(|t| t.affinity.intersection(&usable).len() >= vm.vcpus().count());
         let chosen = part >= WORTH && free && vm.vcpus().any(|t| t.affinity.len() > 1);
         for t in seen.vcpu_threads() {
@@ -75,7 +77,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if chosen {
             let moves = moves.unwrap_or(0.0);
             let reason = format!(
-                "its vCPUs are moved {moves:.1} times a second, at {:.0} us each ({whence}): {:.2} % of what they run, up to {:.2} % where they wait for each other",
+                "the scheduler moves its vCPUs {moves:.1} times a second, at {:.0} us each ({whence}): {:.2} % of their run time, up to {:.2} % if they wait for each other",
                 cost_ns / 1e3,
                 100.0 * part,
                 100.0 * (part * vm.vcpus().count() as f64).min(1.0)
@@ -84,18 +86,19 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         }
     }
     if !measured {
-        return Err("how often vCPUs are moved was not measured: `vsteer record` as root, by eBPF, tells it"
+        return Err("the moves of vCPUs between pCPUs were not measured; record with eBPF: run `vsteer \
+            record` as root"
             .to_owned());
     }
     if moved.is_empty() {
         return Err(format!(
-            "moves cost no VM that may be pinned more than {:.3} % of what it runs, at {:.0} us each ({whence})",
+            "moves between pCPUs cost each VM at most {:.3} % of its run time, at {:.0} us each ({whence})",
             100.0 * most,
             cost_ns / 1e3
         ));
     }
 
-    // Host processes and the kernel, wherever they ran.
+    // Work of host processes and the kernel, spread over all pCPUs.
     let by_vms: f64 = c.model.vms.iter().filter_map(|vm| vm.group.run).sum();
     let busy: f64 = c.model.pcpus.iter().map(|p| p.busy).sum();
     let others = ((busy - by_vms) / usable.len().max(1) as f64).clamp(0.0, 1.0);
@@ -109,7 +112,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let loss = 1.0 - pinned / floating.max(f64::MIN_POSITIVE);
     if loss >= gain {
         return Err(format!(
-            "pins would leave pCPUs idle that vCPUs want: {:.2} % of the work, and give back at most {:.2} %",
+            "pins would cost {:.2} % of the work, because pCPUs idle while vCPUs wait, and would save at \
+                most {:.2} %",
             100.0 * loss,
             100.0 * gain
         ));
@@ -117,15 +121,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     Ok(steps(&moved, &places, &reasons))
 }
 
-const NO_COST: &str =
-    "what a move costs is not known: this machine does not tell its caches' sizes; --move-cost-us says it";
+const NO_COST: &str = "the cost of a move is unknown, because this machine does not report its cache sizes; give it with \
+        --move-cost-us";
 
-/// What moves cost a vCPU, as a share of a pCPU's time: no more than it runs.
+/// Cost of moves for a vCPU, as a share of a pCPU's time; at most its run time.
 fn lost(t: &ThreadModel, cost_ns: f64) -> f64 {
     (t.migrations_per_s.unwrap_or(0.0) * cost_ns / 1e9).min(t.shares.run.unwrap_or(0.0))
 }
 
-/// How long the data caches that one core has to itself take to fill again, ns, of the core that has most.
+/// Time to refill the private data caches of a core, ns, for the core with the largest caches.
 fn refill_ns(topology: &Topology) -> Option<f64> {
     let private = |core: &CpuSet| -> u64 {
         let own =
@@ -136,7 +140,7 @@ fn refill_ns(topology: &Topology) -> Option<f64> {
     (most > 0).then(|| most as f64 / REFILL * 1e9)
 }
 
-/// A pCPU for each: the greediest first, each where least is wanted so far; two of a VM share none.
+/// A pCPU for each vCPU. Places the largest demand first, each on the least wanted pCPU. vCPUs of one VM share no pCPU.
 fn place(moved: &[Moved<'_>], topology: &Topology, usable: &CpuSet) -> Vec<u32> {
     let mut order: Vec<usize> = (0..moved.len()).collect();
     order.sort_by(|a, b| moved[*b].demand.total_cmp(&moved[*a].demand));
@@ -152,7 +156,7 @@ fn place(moved: &[Moved<'_>], topology: &Topology, usable: &CpuSet) -> Vec<u32> 
         let best = allowed.iter().filter(|cpu| !taken(*cpu)).min_by(|a, b| {
             wanted[a].total_cmp(&wanted[b]).then(of_core(*a).total_cmp(&of_core(*b))).then(a.cmp(b))
         });
-        // `propose` saw to it that there are as many as vCPUs.
+        // `propose` checked that there are at least as many pCPUs as vCPUs.
         let cpu = best.or_else(|| allowed.iter().next()).unwrap_or_default();
         places[i] = cpu;
         placed.push(i);
@@ -161,7 +165,7 @@ fn place(moved: &[Moved<'_>], topology: &Topology, usable: &CpuSet) -> Vec<u32> 
     places
 }
 
-/// Of each pCPU that has pinned vCPUs: how likely one of them wants it.
+/// For each pCPU with pinned vCPUs: the probability that at least one of them wants it.
 fn wanted(moved: &[Moved<'_>], places: &[u32]) -> Vec<f64> {
     let mut none: BTreeMap<u32, f64> = BTreeMap::new();
     for (m, cpu) in moved.iter().zip(places) {
@@ -170,9 +174,9 @@ fn wanted(moved: &[Moved<'_>], places: &[u32]) -> Vec<f64> {
     none.into_values().map(|p| 1.0 - p).collect()
 }
 
-/// How many of `cpus` pCPUs work on average where each of `wants` is there with that probability, by itself.
+/// Mean number of busy pCPUs out of `cpus`, if each vCPU wants one independently with its probability in `wants`.
 fn at_work(wants: &[f64], cpus: usize) -> f64 {
-    // likely[n]: that n want; those beyond the last find no pCPU.
+    // likely[n]: probability that n vCPUs want a pCPU; more than `cpus` count as `cpus`.
     let mut likely = vec![0.0; cpus + 1];
     likely[0] = 1.0;
     for p in wants {

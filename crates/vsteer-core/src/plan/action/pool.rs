@@ -1,10 +1,11 @@
-//! Gives VMs whose weights do nothing a pool of the pCPUs that they are pinned to.
+//! Gives VMs whose weights have no effect a pool of the pCPUs that they are pinned to.
 //!
-//! Xen's Credit deals out credits by weight over a whole pool. VMs that are pinned to some of its pCPUs have more of them than they can use, and
-//! take turns whatever their weights are. In a pool of just these pCPUs the weights hold, and nothing else of where they run changes. The
-//! pins are taken away first, since Xen would break them: whoever is in the pool may use all of it.
+//! Xen's Credit scheduler grants credits by weight over a whole pool. VMs pinned to some of its pCPUs get more
+//! credits than they can use there, and take turns whatever their weights are. In a pool of just these pCPUs the
+//! weights take effect, and the VMs run where they ran before. The action removes the pins first, because Xen would
+//! break them: every VM in the pool may use all of it.
 //!
-//! Whether the weights are what somebody wants is not known, so it is proposed only when asked for.
+//! vsteer does not know whether the weights are intended, so it proposes this action only on request (`--only pool`).
 
 use super::{Action, Context};
 use crate::CpuSet;
@@ -12,16 +13,16 @@ use crate::nouns::{CpuPool, MADE, VmConfig, pinned_alike};
 use crate::setting;
 use crate::setting::{Change, Step};
 
-/// See the file's head.
+/// Gives VMs a pool of the pCPUs that they are pinned to.
 pub const ACTION: Action = Action {
     name: "pool",
-    doc: "give VMs whose weights do nothing, since they are pinned within a larger pool, a pool of their pCPUs",
+    doc: "give VMs that are pinned within a larger pool a pool of their own, so that their weights take \
+        effect",
     severity: 3,
     asked_only: true,
     propose,
 };
 
-/// The name of the pool that is made of these pCPUs.
 fn name_of(cpus: &CpuSet) -> String {
     format!("{MADE}{}", cpus.to_string().replace(',', "+"))
 }
@@ -30,9 +31,14 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let groups = pinned_alike(c.config);
     let (Some((from, cpus, vms)), None) = (groups.first(), groups.get(1)) else {
         return Err(match groups.len() {
-            0 => "no VMs with different weights are pinned alike within a larger pool of Credit".to_owned(),
+            0 => "no VMs with different weights are pinned to the same pCPUs within a larger Credit \
+                pool"
+                .to_owned(),
             n => {
-                format!("{n} sets of VMs are pinned alike: which pools there shall be is for a person to say")
+                format!(
+                    "{n} sets of VMs are pinned to the same pCPUs each; vsteer makes a pool for one \
+                    set only"
+                )
             }
         });
     };
@@ -42,7 +48,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             && vm.vcpus().any(|t| t.affinity.iter().all(|cpu| cpus.contains(cpu)))
     };
     if let Some(other) = others.clone().find(uses) {
-        return Err(format!("VM {:?} may run on pCPUs {cpus} alone and would have none left", other.name));
+        return Err(format!("VM {:?} may run only on pCPUs {cpus} and would have no pCPU left", other.name));
     }
     let to = CpuPool { name: name_of(cpus), cpus: cpus.clone(), ..(*from).clone() };
     let step = |vm: &VmConfig, change, reason: &str| Step {
@@ -59,7 +65,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
                 from: t.affinity.clone(),
                 to: from.cpus.clone(),
             });
-            step(vm, change, "its pCPUs leave the pool: a pin to them would be broken")
+            step(vm, change, "its pCPUs leave the pool, and Xen would break a pin to them")
         })
     });
     let moves = vms.iter().filter_map(|vm| {
@@ -69,7 +75,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             weight: vm.weight?,
             limit: vm.limits.whole_vm,
         });
-        Some(step(vm, change, "in a pool of these pCPUs alone its weight holds"))
+        Some(step(vm, change, "its weight takes effect in a pool of only these pCPUs"))
     });
     Ok(unpins.chain(moves).collect())
 }

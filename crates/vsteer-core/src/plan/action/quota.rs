@@ -1,6 +1,6 @@
-//! Raises the CPU quota of VMs that stand still because of it, to what they ask for.
+//! Raises the CPU quota of throttled VMs to what they ask for.
 //!
-//! A limit is somebody's decision, so this is proposed only when asked for by name, and only while the host has the
+//! A person set the quota, so vsteer proposes this action only on request (`--only quota`) and only if the host has
 //! room.
 
 use super::{Action, Context};
@@ -8,18 +8,17 @@ use crate::nouns::Quota;
 use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "quota",
-    doc: "raise the CPU quota of VMs that are held by it, to what they ask for",
+    doc: "raise the CPU quota of throttled VMs to what they ask for",
     severity: 1,
     asked_only: true,
     propose,
 };
 
-/// A VM whose vCPUs are held for more than this share of the time wants more than its quota.
+/// A VM wants more than its quota if its vCPUs are throttled for at least this share of the time.
 const LIMITED: f64 = 0.02;
-/// Granted beyond what was asked for while observed: a quota that just fits throttles every burst.
+/// Factor on the observed demand. A quota without room throttles every burst.
 const ROOM: f64 = 1.25;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
@@ -45,19 +44,27 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         if more > idle {
-            too_full.push(format!("{:?} wants {more:.1} pCPUs more, {idle:.1} idle", vm.name));
+            too_full.push(format!(
+                "VM {:?} needs {more:.1} more pCPUs, but only {idle:.1} are \
+                idle",
+                vm.name
+            ));
             continue;
         }
         idle -= more;
         let to =
             Quota { quota_us: libm::ceil(cpus * from.period_us as f64) as u64, period_us: from.period_us };
-        let reason = format!("held for {:.0} % of the time, summed over its vCPUs", 100.0 * limited);
+        let reason = format!(
+            "its quota throttles it for {:.0} % of the time, summed over its \
+            vCPUs",
+            100.0 * limited
+        );
         let change = Change::Quota(setting::Quota { scope, from: Some(from), to: Some(to) });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
     match (steps.is_empty(), too_full.is_empty()) {
         (false, _) => Ok(steps),
-        (true, false) => Err(format!("the host has no room: {}", too_full.join("; "))),
-        (true, true) => Err("no VM is held by a quota".to_owned()),
+        (true, false) => Err(format!("the host has no room for a larger quota: {}", too_full.join("; "))),
+        (true, true) => Err("no quota throttles a VM".to_owned()),
     }
 }

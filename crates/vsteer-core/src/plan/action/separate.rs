@@ -1,9 +1,9 @@
-//! Gives the delayed VMs pCPUs of their own, away from the VMs that keep pCPUs busy.
+//! Gives the delayed VMs pCPUs of their own, separate from the VMs that keep pCPUs busy.
 //!
-//! The fewest whole cores that hold what the delayed VMs use, with room, taken where they share a node and a last
-//! level cache; everybody else gets the rest. All threads move, emulator and I/O threads too: under QEMU's
-//! translator the guest's timers run in the emulator thread. A pin that keeps a thread within what it gets stays, and one that
-//! does so in part is kept to that part. Costs the others what the delayed VMs leave unused.
+//! The delayed VMs get the fewest whole cores that hold their use with some room, preferably in one node and last
+//! level cache. All other VMs get the rest. Emulator and I/O threads move too, because under QEMU's translator the
+//! guest's timers run in the emulator thread. An existing pin stays as far as it lies within the new pCPUs. The
+//! other VMs lose the time that the delayed VMs leave unused.
 
 use super::{Action, Context};
 use super::{Step, placing};
@@ -11,52 +11,60 @@ use crate::CpuSet;
 use crate::nouns::VmThread;
 use crate::topology::Topology;
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "separate",
-    doc: "pin the delayed VMs to pCPUs of their own, all others to the rest",
+    doc: "pin the delayed VMs to pCPUs of their own and all other VMs to the rest",
     severity: 3,
     asked_only: false,
     propose,
 };
 
-/// The delayed VMs fill at most this much of their own pCPUs, or they would wait for each other.
+/// Largest used share of the delayed VMs' own pCPUs. With more, they would wait for each other.
 const FILL: f64 = 0.6;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if c.delayed.is_empty() {
-        return Err("no VM that mostly sleeps is kept waiting".to_owned());
+        return Err("no VM that mostly sleeps waits too long".to_owned());
     }
-    // Who is on pCPUs that the kernel isolates is apart already, and nobody else is put there.
+    // VMs on pCPUs that the kernel isolates are separate already, and no other VM moves there.
     let usable = c.config.housekeeping();
     let wanted: f64 =
         c.delayed.iter().filter_map(|vm| c.model.vm(&vm.id)).filter_map(|m| m.group.run).sum::<f64>() / FILL;
     let own = whole_cores(&c.config.topology, &usable, wanted);
     let rest = usable.difference(&own);
     if rest.is_empty() {
-        return Err(format!("the delayed VMs need {wanted:.1} pCPUs to themselves, which leaves none"));
+        return Err(format!(
+            "the delayed VMs need {wanted:.1} pCPUs of their own, which leaves none for the \
+            other VMs"
+        ));
     }
     let mut steps = Vec::new();
     for vm in &c.config.vms {
         let delayed = c.delayed.iter().any(|d| d.id == vm.id);
         let (to, reason) = if delayed {
-            (&own, "its wake-ups must not queue behind VMs that use much")
+            (&own, "its wake-ups must not queue behind VMs that use much CPU time")
         } else {
-            (&rest, "it keeps pCPUs busy that delayed VMs need at once")
+            (&rest, "it keeps pCPUs busy that delayed VMs need as soon as they wake")
         };
         steps.extend(placing(vm, &|t| t.affinity.intersects(&usable).then(|| within(t, to)), reason));
     }
-    if steps.is_empty() { Err("they are separated already".to_owned()) } else { Ok(steps) }
+    if steps.is_empty() {
+        Err("the delayed VMs have pCPUs of their own \
+        already"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }
 
-/// Where a thread may run of `to`: where it may now, as far as that is there, else anywhere in it.
+/// The part of `to` where a thread may run now; all of `to` if that part is empty.
 fn within(t: &VmThread, to: &CpuSet) -> CpuSet {
     let kept = t.affinity.intersection(to);
     if kept.is_empty() { to.clone() } else { kept }
 }
 
-/// Whole cores, last ones first (the first pCPU serves most interrupts), neighbours in node and cache together,
-/// until they hold `wanted` pCPUs.
+/// Whole cores with at least `wanted` pCPUs. Takes the last cores first, because the first pCPU serves most
+/// interrupts, and cores of one node and cache together.
 fn whole_cores(topology: &Topology, usable: &CpuSet, wanted: f64) -> CpuSet {
     let mut cores: Vec<CpuSet> = topology
         .cores()

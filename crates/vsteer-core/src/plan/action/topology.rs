@@ -1,18 +1,17 @@
-//! Shows guests a vCPU topology that fits the host: as few sockets as their vCPUs need nodes, evenly filled.
+//! Shows guests a vCPU topology that fits the host: one socket for each host node that the vCPUs need, evenly filled.
 //!
-//! A guest that sees one socket per vCPU (QEMU's default) balances as if every vCPU were far from every other. Takes
-//! effect at the VM's next start, so it is proposed only when asked for by name, for the definition. Left out: guest
-//! NUMA cells, and threads per core (vCPUs are not tied to sibling threads by this).
+//! QEMU shows one socket per vCPU by default. Such a guest balances as if every vCPU were far from every other. The
+//! change takes effect at the VM's next start, so vsteer proposes it only on request (`--only topology`), for the
+//! definition. Left out: guest NUMA cells, and threads per core, because vCPUs are not tied to sibling threads.
 
 use super::{Action, Context};
 use crate::nouns::GuestTopology;
 use crate::setting;
 use crate::setting::{Change, Step};
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "topology",
-    doc: "show guests sockets that fit the host's nodes, at their next start",
+    doc: "show guests sockets that match the host's NUMA nodes, from their next start",
     severity: 1,
     asked_only: true,
     propose,
@@ -36,9 +35,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if vm.guest_topology == Some(to) {
             continue;
         }
-        let reason = format!("{vcpus} vCPUs fit {sockets} node(s) of {per_node} cores");
+        let reason = format!("{vcpus} vCPUs fit into {sockets} NUMA node(s) of {per_node} cores");
         let change = Change::Topology(setting::Topology { from: vm.guest_topology, to });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
-    if steps.is_empty() { Err("every guest's sockets fit the host already".to_owned()) } else { Ok(steps) }
+    if steps.is_empty() {
+        Err("the sockets of every guest match the host's NUMA nodes \
+        already"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }

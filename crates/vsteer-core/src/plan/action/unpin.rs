@@ -1,8 +1,8 @@
-//! Takes a pin away that keeps a VM on busy pCPUs while others idle.
+//! Removes a pin that keeps a VM on busy pCPUs while other pCPUs idle.
 //!
-//! A pin is somebody's decision, so only one that plainly hurts is touched: the VM waits, every pCPU it may use is
-//! busy, and the pCPUs it may not use have room for nearly all that it waits for. pCPUs that the kernel isolates are nobody's to be
-//! let onto, and who is on them was put there.
+//! A person set the pin, so the action removes it only if it clearly harms. The VM waits, every allowed pCPU is
+//! busy, and the other pCPUs have room for nearly all of the wait. The action leaves pCPUs that the kernel isolates
+//! alone, and VMs on them.
 
 use super::{Action, Context};
 use super::{Step, placing};
@@ -10,20 +10,19 @@ use crate::CpuSet;
 use crate::delay::is_delayed;
 use crate::nouns::VmThread;
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "unpin",
-    doc: "let VMs that are pinned onto busy pCPUs use the idle ones as well",
+    doc: "let VMs that are pinned to busy pCPUs also use the idle ones",
     severity: 0,
     asked_only: false,
     propose,
 };
 
-/// A pCPU with less than this share of its time in use has room.
+/// A pCPU has room if at most this share of its time is used.
 const IDLE: f64 = 0.5;
-/// Of what a VM waits, idle pCPUs elsewhere must have room for this part: one that is idle is never so all of the time.
+/// Least part of a VM's wait that must fit on other pCPUs. Not all of it, because no pCPU idles all the time.
 const ROOM: f64 = 0.8;
-/// A pCPU with more than this share of its time in use is busy.
+/// A pCPU is busy if more than this share of its time is used.
 const BUSY: f64 = 0.85;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
@@ -48,9 +47,18 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         {
             continue;
         }
-        let reason = format!("pCPUs {pinned} are busy while {elsewhere} have {room:.1} pCPUs of room");
+        let reason = format!(
+            "pCPUs {pinned} are busy while pCPUs {elsewhere} have {room:.1} pCPUs of idle \
+            time"
+        );
         let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| anybodys.union(&t.affinity));
         steps.extend(placing(vm, &wider, &reason));
     }
-    if steps.is_empty() { Err("no waiting VM is pinned away from idle pCPUs".to_owned()) } else { Ok(steps) }
+    if steps.is_empty() {
+        Err("no pin keeps a waiting VM away from idle \
+        pCPUs"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }

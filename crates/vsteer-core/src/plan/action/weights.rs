@@ -1,14 +1,13 @@
-//! Raises the CPU weight of VMs that mostly sleep and wait.
+//! Raises the CPU weight of VMs that mostly sleep and wait too long.
 //!
-//! A larger weight brings a woken group's deadline nearer and costs others next to nothing, since a sleeper uses
-//! little. It shortens the wait; it does not remove it.
+//! A larger weight gives a woken group an earlier deadline. It costs other VMs almost nothing, because a sleeping
+//! VM uses little. It shortens the wait but does not remove it.
 
 use super::{Action, Context};
 use crate::nouns::CpuWeight;
 use crate::setting;
 use crate::setting::{Change, Step};
 
-/// See the file's head.
 pub const ACTION: Action = Action {
     name: "weights",
     doc: "raise the CPU weight of the delayed VMs",
@@ -17,24 +16,24 @@ pub const ACTION: Action = Action {
     propose,
 };
 
-/// How much weight is given: beyond about ten times the default there was no further gain on EEVDF.
+/// New weight as a multiple of the default. On EEVDF, more than about ten times brought no further gain.
 const TIMES: f64 = 8.0;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if c.delayed.is_empty() {
-        return Err("no VM that mostly sleeps is kept waiting".to_owned());
+        return Err("no VM that mostly sleeps waits too long".to_owned());
     }
     let steps: Vec<Step> = c
         .delayed
         .iter()
         .filter_map(|vm| {
-            // ESXi's shares are of a VM's vCPUs together: so many for each are normal.
+            // ESXi's shares are for all vCPUs of a VM together: the default grows with the number of vCPUs.
             let usual =
                 if let Some(CpuWeight::Esxi(_)) = vm.weight { vm.vcpu_count().max(1) as f64 } else { 1.0 };
             let low = |w: &CpuWeight| w.relative() < TIMES * usual;
             let from = vm.weight.filter(|w| low(w) && vm.pinned_within().is_none())?;
             let to = from.with_relative(TIMES * usual);
-            let reason = "it uses little and waits for VMs that use much".to_owned();
+            let reason = "the VM uses little CPU time and waits for VMs that use much".to_owned();
             Some(Step {
                 vm: vm.id.clone(),
                 vm_name: vm.name.clone(),
@@ -44,7 +43,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         })
         .collect();
     if steps.is_empty() {
-        Err("their weights are high already, do nothing, or cannot be set".to_owned())
+        Err("no delayed VM has a weight that vsteer can raise with effect".to_owned())
     } else {
         Ok(steps)
     }

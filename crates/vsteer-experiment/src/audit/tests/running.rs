@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A QEMU's process as the host crate hands it over: its reduced command line, and its vCPUs' threads with where they may run.
+/// A QEMU's process as the host crate hands it over: its reduced command line, and its vCPUs' threads with where
+/// they may run.
 fn process(pid: u32, words: &[&str], threads: &[(&str, &str)]) -> Vec<(String, String)> {
     let line: String = words.iter().map(|w| format!("{w}\0")).collect();
     let at = format!("/proc/{pid}");
@@ -33,10 +34,10 @@ fn a_running_vm_is_told_by_its_threads_and_command_line() {
     assert!(pins(&three).1.contains("3 vCPUs on pCPU 0-1:"));
     assert_eq!(pins(&three[..2]).0, Good, "two vCPUs have two pCPUs");
     let (state, why) = pins(&[("CPU 0/KVM", "1"), ("CPU 1/KVM", "0-7")]);
-    assert!(state == Not && why.contains("roam"), "{why}");
+    assert!(state == Not && why.contains("only some"), "{why}");
     let (state, why) = pins(&[("ALL CPUs/TCG", "0-7")]);
     assert!(state == None_ && why.contains("one thread"), "{why}");
-    assert!(pins(&[]).1.contains("no thread of a vCPU"));
+    assert!(pins(&[]).1.contains("no vCPU thread"));
     let unnamed = with(process(70, &["kvm", "-name", "guest=web"], &[("kvm", "0-7")]));
     let (state, why) = said(&unnamed, "pinning", "pins of VM \"web\"");
     assert!(state == None_ && why.contains("debug-threads=on"), "{why}");
@@ -210,11 +211,11 @@ fn what_runs_is_held_against_its_definition() {
         [
             "AsItShould pins of VM \"web\"",
             "AsItShould queues of network net0 of VM \"web\"",
-            "Not pins of VM \"web\" against its definition",
-            "Not queues of network net0 of VM \"web\" against its definition",
+            "Not pins of VM \"web\" compared with its definition",
+            "Not queues of network net0 of VM \"web\" compared with its definition",
         ]
     );
-    let pins = found.iter().find(|f| f.setting.contains("pins of VM \"web\" against")).unwrap();
+    let pins = found.iter().find(|f| f.setting.contains("pins of VM \"web\" compared")).unwrap();
     assert_eq!(pins.value, "3 of 4 vCPUs differ");
     assert!(pins.reason.starts_with("vCPU 1 may run on 2 now and on 1 after"), "{}", pins.reason);
     assert_eq!(
@@ -248,6 +249,6 @@ fn a_cgroups_set_of_cpus_is_no_pin_of_a_vcpus() {
 #[test]
 fn another_vm_of_that_name_is_not_held_against_the_definition() {
     let found = beside_definition("00000000-0000-0000-0000-000000000001", 4, &BY_HAND);
-    assert!(settings(&found).iter().all(|s| !s.contains("against")), "{found:#?}");
+    assert!(settings(&found).iter().all(|s| !s.contains("compared with")), "{found:#?}");
     assert_eq!(found.iter().filter(|f| f.setting == "pins of VM \"web\"").count(), 2);
 }

@@ -167,8 +167,8 @@ fn a_vm_ends(findings: &mut Findings, runs: &[Value]) {
     let times = runs.iter().filter(|r| r["bad"].is_null() && r["values"][1].is_number()).count();
     let why: Vec<String> = runs.iter().filter_map(|r| r["missing"][0].as_str().map(str::to_owned)).collect();
     let first_two = had.iter().take(2).all(|h| *h) && had.iter().skip(2).all(|h| !h);
-    let reasons = why.first().is_some_and(|w| w.contains("ended during the run"))
-        && why.iter().skip(1).all(|w| w.contains("no such VM"))
+    let reasons = why.first().is_some_and(|w| w.contains("stopped during the run"))
+        && why.iter().skip(1).all(|w| w.contains("no VM has this name"))
         && why.len() + 2 == runs.len();
     findings.claim(
         "a VM that ends in a run has no value in it nor after it, each with the reason, and the times of all runs count",

@@ -107,7 +107,7 @@ fn what_nobody_waited_for_has_no_error() {
     let sides =
         Sides { model: &model, as_it_was: &as_it_was, predicted: None, fluid: &BTreeMap::new(), then: None };
     let compared = Compared::of(&sides);
-    assert_eq!(compared.calibration.told(), "no vCPU waited 5 % or more");
+    assert_eq!(compared.calibration.told(), "no vCPU waited at least 5 % of the time");
     assert_eq!((compared.prediction.vcpus, compared.no_change, compared.fluid), (0, None, None));
 }
 

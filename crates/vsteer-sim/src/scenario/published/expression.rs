@@ -1,4 +1,4 @@
-//! How is a published figure worked out from runs? Sums, differences, products and quotients of measures.
+//! How is a published figure computed from runs? Sums, differences, products and quotients of measures.
 //!
 //! `before.web.ready * 12` is a measure of VM `web` (of several made by one `count`: their mean) in run `before`;
 //! `before.busy` is how busy the pCPUs were. Shares and parts are in percent and times in ms, as tables print them.
@@ -40,7 +40,7 @@ impl FromStr for Expression {
         let mut reader = Reader { left: text, steps: Vec::new() };
         reader.sum().map_err(|why| format!("{text:?}: {why}"))?;
         if !reader.left.trim_start().is_empty() {
-            return Err(format!("{text:?}: {:?} is too much", reader.left.trim_start()));
+            return Err(format!("{text:?}: unexpected {:?}", reader.left.trim_start()));
         }
         Ok(Expression(reader.steps))
     }
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
     fn atom(&mut self) -> Result<(), String> {
         if self.sign(&['(']).is_some() {
             self.sum()?;
-            return self.sign(&[')']).map(|_| ()).ok_or_else(|| "a `)` is missing".into());
+            return self.sign(&[')']).map(|_| ()).ok_or_else(|| "missing `)`".into());
         }
         let left = self.left.trim_start();
         let end = left.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(left.len());
@@ -89,15 +89,15 @@ impl<'a> Reader<'a> {
         self.left = &left[end..];
         let step = match word.split('.').collect::<Vec<_>>()[..] {
             _ if word.starts_with(|c: char| c.is_ascii_digit()) => {
-                Step::Number(word.parse().map_err(|_| format!("{word:?} is no number"))?)
+                Step::Number(word.parse().map_err(|_| format!("{word:?} is not a number"))?)
             }
             [run, "busy"] => Step::Busy { run: run.into() },
             [run, vm, name] => {
                 let measure = MEASURES.iter().position(|m| m.name == name);
-                let measure = measure.ok_or_else(|| format!("there is no measure {name:?}"))?;
+                let measure = measure.ok_or_else(|| format!("{name:?} is not the name of a measure"))?;
                 Step::Measure { run: run.into(), vm: vm.into(), measure }
             }
-            _ => return Err(format!("{word:?} is no number, no RUN.VM.MEASURE and no RUN.busy")),
+            _ => return Err(format!("{word:?} is not a number, RUN.VM.MEASURE or RUN.busy")),
         };
         self.steps.push(step);
         Ok(())
@@ -124,10 +124,10 @@ impl Expression {
     /// Its value for one seed; `of` finds a run of that seed by its name. `None` where a VM has no such figure.
     ///
     /// # Errors
-    /// Says which run or VM is not there.
+    /// If a run or VM does not exist.
     pub fn value<'a>(&self, of: impl Fn(&str) -> Option<(&'a Case, &'a Run)>) -> Result<Option<f64>, String> {
         let mut stack: Vec<f64> = Vec::new();
-        let find = |run: &str| of(run).ok_or_else(|| format!("run {run:?} was not made"));
+        let find = |run: &str| of(run).ok_or_else(|| format!("run {run:?} does not exist"));
         for step in &self.0 {
             let mut two = || {
                 let second = stack.pop().expect("the reader leaves two");
@@ -172,7 +172,7 @@ fn mean_of(case: &Case, run: &Run, vm: &str, measure: usize) -> Result<Option<f6
     };
     let named: Vec<usize> = (0..case.setup.vms.len()).filter(|i| is(&case.setup.vms[*i].name)).collect();
     if named.is_empty() {
-        return Err(format!("there is no VM {vm:?}"));
+        return Err(format!("the run has no VM {vm:?}"));
     }
     let values: Vec<f64> = named.iter().filter_map(|i| run.vms[*i][measure]).collect();
     Ok(vsteer_core::stats::mean(&values))

@@ -51,7 +51,8 @@ pub(super) const ABOUT: About = About {
         },
         Parameter {
             name: "xen3_accounts",
-            doc: "1: a tick charges whom it finds for all of it, who stops earning has none left, as in Xen 3; 0: by time",
+            doc: "1: a tick charges the running vCPU for the whole tick, and a vCPU that stops earning \
+                loses its credits, as in Xen 3; 0: by time",
             unit: "flag",
             default: 0,
             min: 0,

@@ -131,7 +131,7 @@ impl Credit {
         }
     }
 
-    /// Interrupts `p`, which is no idler from now on: the next wake-up looks elsewhere.
+    /// Interrupts `p`, which no longer counts as idle, so the next wake-up chooses another pCPU.
     #[inline]
     fn interrupt(&mut self, p: u32, orders: &mut Orders) {
         self.clear_idler(p as usize);

@@ -18,7 +18,8 @@ pub(super) const ABOUT: About = About {
         },
         Parameter {
             name: "runqueue",
-            doc: "who shares a queue: the pCPUs of a core (1), a socket (2), a node (3), all (4), nobody (0)",
+            doc: "which pCPUs share a queue: those of a core (1), a socket (2), a node (3), all (4), none \
+                (0)",
             unit: "kind",
             default: 2,
             min: 0,
@@ -34,7 +35,7 @@ pub(super) const ABOUT: About = About {
         },
         Parameter {
             name: "migrate_resist_us",
-            doc: "by how much credit another pCPU's vCPU must be ahead to come over",
+            doc: "how far a vCPU of another pCPU must be ahead in credit to migrate here",
             unit: "us",
             default: 500,
             min: 0,
@@ -42,7 +43,8 @@ pub(super) const ABOUT: About = About {
         },
         Parameter {
             name: "inflight",
-            doc: "a slice counts whoever just left the pCPU among those who wait (1, Xen 4.23) or not (0, Xen 4.17)",
+            doc: "whether a slice counts the vCPU that just left the pCPU as waiting (1, Xen 4.23) or not \
+                (0, Xen 4.17)",
             unit: "flag",
             default: 1,
             min: 0,

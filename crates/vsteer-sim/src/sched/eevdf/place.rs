@@ -50,7 +50,7 @@ impl Lines<Earliest> {
         let flat = self.rules.flat;
         let line = self.entities[e as usize].line;
         if !self.rules.places_anew {
-            // The average stays where it is (`reweight_eevdf`), so virtual times are told from it.
+            // The average stays where it is (`reweight_eevdf`), so virtual times are relative to it.
             let average = self.average(line);
             self.unlink(e);
             let entity = &mut self.entities[e as usize];
@@ -83,8 +83,8 @@ impl Lines<Earliest> {
         let entity = &mut self.entities[e as usize];
         entity.vruntime = average - lag;
         entity.deadline = entity.vruntime + left;
-        // The lag is written where the end of the protection is kept (`vlag` and `vprot` are one word); later that is carried
-        // along.
+        // The lag is written where the end of the protection is kept (`vlag` and `vprot` are one word); later that
+        // is carried along.
         entity.protected &= self.rules.carries_protection;
         self.link(line, e);
     }

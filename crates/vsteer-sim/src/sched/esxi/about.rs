@@ -11,7 +11,7 @@ pub(super) const ABOUT: About = About {
     parameters: &[
         Parameter {
             name: "coscheduling",
-            doc: "how siblings are kept together: not (0), strict (1), relaxed (2)",
+            doc: "co-scheduling of sibling vCPUs: none (0), strict (1), relaxed (2)",
             unit: "kind",
             default: 2,
             min: 0,
@@ -35,7 +35,7 @@ pub(super) const ABOUT: About = About {
         },
         Parameter {
             name: "costart_us",
-            doc: "relaxed: skew at which it may go on; at least 50 us below the other",
+            doc: "relaxed: skew at which the vCPU may continue; at least 50 us less than costop_us",
             unit: "us",
             default: 2000,
             min: 0,
@@ -43,7 +43,8 @@ pub(super) const ABOUT: About = About {
         },
         Parameter {
             name: "idle_catches_up",
-            doc: "relaxed: a vCPU that goes idle is level with the one furthest ahead (1), or keeps its lag (0)",
+            doc: "relaxed: a vCPU that goes idle is level with the one furthest ahead (1), or keeps its \
+                lag (0)",
             unit: "flag",
             default: 0,
             min: 0,

@@ -90,8 +90,8 @@ impl Esxi {
         slowest.map_or(ends_ns, |s| ends_ns.min(now_ns + s + self.costop_ns - self.advanced(v, now_ns)))
     }
 
-    /// Something of `vm` changed: until when may its running ones go on, and when is a skew to be looked at? `asking` is
-    /// the pCPU that asks, which is told by itself.
+    /// Something of `vm` changed: until when may its running vCPUs continue, and when must the skew be checked?
+    /// `asking` is the pCPU that asks, which gets the answer directly.
     pub(super) fn check(&mut self, vm: usize, now_ns: i64, asking: u32, orders: &mut Orders) {
         if self.mode == Coscheduling::None || self.machines[vm].vcpus < 2 {
             return;

@@ -1,6 +1,6 @@
-//! How much did somebody want a CPU lately? The kernel's decaying averages (per-entity load tracking, PELT).
+//! How much did an entity want a CPU recently? The kernel's decaying averages (per-entity load tracking, PELT).
 //!
-//! **Idea.** Time is cut into periods of 1,024 us (told in units of 1,024 ns, which the kernel takes for microseconds).
+//! **Idea.** Time is cut into periods of 1,024 us (in units of 1,024 ns, which the kernel treats as microseconds).
 //! What was wanted in a period counts less with every period that passes, by half after 32 of them: a geometric series,
 //! so one sum is all that has to be kept, and a stretch in which nothing changed is added at once, however long it was.
 //! The average is the sum over the most it can be at this point of the present period.
@@ -8,8 +8,8 @@
 //! Kept of everybody: `load` (weight while it wants to run, waiting or running), `util` (while it runs, of 1,024), and
 //! of tasks `runnable` (as load, without the weight).
 //!
-//! The integers are the kernel's, roundings included, but that its clock runs slower on a slow pCPU and while a group is
-//! throttled; here it is the time.
+//! The integers are the kernel's, roundings included, but that its clock runs slower on a slow pCPU and while a
+//! group is throttled; here it is the time.
 //!
 //! **Source**: kernel/sched/pelt.c and pelt.h of Linux 6.12.117; 6.1.192 has the same. Read, not copied.
 
@@ -63,7 +63,7 @@ const fn root(of: u128) -> u128 {
     }
 }
 
-/// What is left of `sum` after so many periods.
+/// Rest of `sum` after this many periods.
 fn decayed(sum: i64, periods: u64) -> i64 {
     if periods > HALF_LIFE * 63 {
         return 0;
@@ -75,7 +75,7 @@ fn decayed(sum: i64, periods: u64) -> i64 {
 /// The averages of one task, group or line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Average {
-    /// Up to when they are told, ns.
+    /// Time of the last update, ns.
     pub(super) last_ns: i64,
     /// Units of the present period that have passed.
     pub(super) part: i64,
@@ -87,7 +87,7 @@ pub struct Average {
     pub(super) util: i64,
 }
 
-/// What somebody did since its averages were told last.
+/// What an entity did since the last update of its averages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Did {
     /// Its weight where `load_sum` is weighted (lines), or 1, while it wanted to run; else 0.
@@ -105,8 +105,8 @@ impl Average {
         LEAST_DIVIDER + self.part
     }
 
-    /// Tells the averages up to `now_ns`. `weight` is what `load_sum` has to be multiplied by. True where a period ended,
-    /// so that they changed.
+    /// Tells the averages up to `now_ns`. `weight` is what `load_sum` has to be multiplied by. True where a period
+    /// ended, so that they changed.
     #[inline]
     pub(super) fn advance(&mut self, now_ns: i64, did: Did, weight: i64) -> bool {
         let units = (now_ns - self.last_ns) >> 10;
@@ -164,9 +164,9 @@ mod tests {
         assert_eq!((DECAY[1], DECAY[16], DECAY[31]), (0xfa83_b2da, 0xb504_f333, 0x82cd_8698));
     }
 
-    /// By hand, y = 0.97857: the first period counts 1,024 y (1,002 and a bit, rounded down) when it ends; half a period
-    /// later 512 more are in it. The next end finds (1,002 + 512) y = 1,481 and 512 y = 501 of the second half:
-    /// 1,481.5 + 501.0 rounded down each, 1,982. The divider at the end of a period is 46,718.
+    /// By hand, y = 0.97857: the first period counts 1,024 y (1,002 and a bit, rounded down) when it ends; half a
+    /// period later 512 more are in it. The next end finds (1,002 + 512) y = 1,481 and 512 y = 501 of the second
+    /// half: 1,481.5 + 501.0 rounded down each, 1,982. The divider at the end of a period is 46,718.
     #[test]
     fn periods_by_hand() {
         let mut a = Average::default();

@@ -1,7 +1,7 @@
-//! Whom to prefer where that is not unfair: the buddies of every line on the way up.
+//! Which entity is preferred if that is fair? The buddies of every line up to the root.
 //!
-//! A task that goes to sleep leaves its siblings to be preferred; under CFS one that preempts is, and after it the one that
-//! it preempted. Whoever runs, leaves or yields is no longer.
+//! A task that goes to sleep leaves its siblings to be preferred; under CFS one that preempts is, and after it the
+//! one that it preempted. A task that runs, leaves or yields is no longer a buddy.
 //!
 //! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`set_next_buddy`, `set_last_buddy`, `clear_buddies`).
 

@@ -1,23 +1,24 @@
 //! One line of tasks per pCPU, whatever groups they are in: the fair class of Linux 7.3.
 //!
-//! **Idea.** Groups are there for what they are worth. A group's line on a pCPU holds who of it is awake there and adds up
-//! its load, but nobody competes in it: every task stands in the top line of its pCPU ([`Fair::standing`]), with the weight
-//! that the groups above leave it: its part of the first, times that one's part of the next, and so on
-//! ([`Fair::worth`]). That weight is told anew when the task joins, when it gets the pCPU, and at every tick that finds it
-//! there; who waits keeps the one he has. Two tasks of one VM are two competitors, and where the second joins, the first
-//! goes on with the weight it had alone until the next tick.
+//! **Idea.** Groups are there for what they are worth. A group's line on a pCPU holds who of it is awake there and
+//! adds up its load, but nobody competes in it: every task stands in the top line of its pCPU ([`Fair::standing`]),
+//! with the weight that the groups above leave it: its part of the first, times that one's part of the next, and so
+//! on ([`Fair::worth`]). That weight is computed when the task joins, when it gets the pCPU, and at every tick
+//! while it runs; a waiting task keeps its weight. Two tasks of one VM are two competitors. When the second joins,
+//! the first keeps the weight it had alone until the next tick.
 //!
 //! A group is worth its weight once for each of its tasks that is runnable on average, for as many as there are pCPUs
 //! (`cgroup_mode` concur, [`Fair::times`]).
 //!
-//! A slice ends by a timer (`HRTICK`), and that is set in two cases only: for a task that gets the pCPU from another one, and,
-//! while it is not set, when a task joins the line. A task that is picked again at the end of its slice goes on without one,
-//! unprotected, until somebody wakes or a tick finds it. That is where waits of several slices come from on 7.3: without it
-//! turns of a vCPU that never sleeps were simulated as 1.4 ms at most (99 of 100) where 3.2 were recorded.
+//! A slice ends by a timer (`HRTICK`), and that is set in two cases only: for a task that gets the pCPU from
+//! another one, and, while it is not set, when a task joins the line. A task that is picked again at the end of its
+//! slice continues without one, unprotected, until somebody wakes or a tick finds it. That is where waits of
+//! several slices come from on 7.3: without it turns of a vCPU that never sleeps were simulated as 1.4 ms at most
+//! (99 of 100) where 3.2 were recorded.
 //!
-//! Where a group's quota is used up, its tasks leave one by one: the running one at once, the others when their turn comes
-//! (`sched_throttle_work`). While none of them is in line the group's averages stand still. When the next period pays they
-//! join again, the last that left first.
+//! Where a group's quota is used up, its tasks leave one by one: the running one at once, the others when their
+//! turn comes (`sched_throttle_work`). While none of them is in line the group's averages stand still. When the
+//! next period pays they join again, the last that left first.
 //!
 //! Source: kernel/sched/fair.c of Linux 7.3.4 (`enqueue_hierarchy`, `__dequeue_task`, `__calc_prop_weight`,
 //! `calc_concur_shares`, `set_next_task_fair`, `hrtick_start_fair`, `hrtick_update`, `wakeup_preempt_fair`,
@@ -50,9 +51,10 @@ impl<R: Rules> Fair<R> {
 
     /// How many times a group's weight counts (`tg_tasks`, `tg_cpus`).
     ///
-    /// The average of two that never sleep is 2,047 or so of 2,048, and what the group was told last stays for as long as it
-    /// is within a 64th: whether they count twice depends on whether it was reached from above. A VM starts with more
-    /// threads awake than it keeps, and was measured to count twice; so what is short by less than a 32nd counts.
+    /// The average of two that never sleep is 2,047 or so of 2,048, and the group's last value stays while the
+    /// change is within a 64th: whether they count twice depends on whether it was reached from above. A VM starts
+    /// with more threads awake than it keeps, and was measured to count twice; so what is short by less than a 32nd
+    /// counts.
     pub(super) fn times(&self, group: u32) -> i64 {
         if !self.flat {
             return 1;
@@ -158,11 +160,12 @@ impl<R: Rules> Fair<R> {
 
     /// Sets the timer to the end of what the running one of `p` asked for, if others are in line (`hrtick_start_fair`).
     pub(super) fn set_timer(&mut self, p: u32, now_ns: i64) {
-        /// Nothing is set to less than this from now, nor anew for a difference of less than that.
+        /// Least time from now to a timer, and least difference for which a timer is set again.
         const LEAST_NS: i64 = 10_000;
         const APART_NS: i64 = 5_000;
-        /// A timer goes off after the moment it was set to, never at it: by an interrupt's entry. Without it a slice that
-        /// was charged in parts, each rounded down, is found not to be over by a nanosecond, and goes on without an end.
+        /// A timer goes off after the moment it was set to, never at it: by an interrupt's entry. Without it a
+        /// slice that was charged in parts, each rounded down, is found not to be over by a nanosecond, and
+        /// continues without an end.
         const LATE_NS: i64 = 1_000;
         let Cpu { current, timer_ns, runnable, .. } = self.cpus[p as usize];
         if !self.lines.rules.exact() || self.lines.lines[p as usize].queued < 2 {
@@ -175,9 +178,9 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Somebody has joined the line of `p`: whoever runs has a slice that ends. Its timer is set if it is not
-    /// (`hrtick_update`): it is not where the slice was over already and the same task was picked again, and such a one goes
-    /// on until somebody joins or a tick finds it.
+    /// A task has joined the line of `p`, so the running task has a slice that ends. Its timer is set if it is not
+    /// (`hrtick_update`): it is not where the slice was over already and the same task was picked again, and such a
+    /// task continues until another task joins or a tick finds it.
     fn joined(&mut self, p: u32, now_ns: i64, orders: &mut Orders) {
         let Cpu { current, timer_ns, .. } = self.cpus[p as usize];
         // One that went off while nobody else was in line was no event.
@@ -189,7 +192,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Where the slice's timer has gone off, whoever runs is asked whether it should go on (`hrtick`).
+    /// The slice's timer has fired: decides whether the running task continues (`hrtick`).
     pub(super) fn goes_off(&mut self, p: u32, now_ns: i64) {
         let cpu = &mut self.cpus[p as usize];
         if cpu.timer_ns <= now_ns {
@@ -247,7 +250,8 @@ impl<R: Rules> Fair<R> {
         self.lines.entities[v as usize].delayed = false;
     }
 
-    /// Who runs next on `p`; delayed ones whose turn comes leave for good, and those of a throttled group until it is paid.
+    /// Who runs next on `p`; delayed ones whose turn comes leave for good, and those of a throttled group until it
+    /// is paid.
     pub(super) fn flat_best(&mut self, p: u32, orders: &mut Orders) -> u32 {
         loop {
             let standing = R::pick(&self.lines, p);

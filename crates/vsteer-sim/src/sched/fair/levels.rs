@@ -2,8 +2,8 @@
 //!
 //! Where tasks of all groups stand in one line (7.3), [`super::flat`] does what is done here level by level.
 //!
-//! What one level is, and what the rules decide there, is in [`super::line`]. A group is in the line above exactly while
-//! its own line holds somebody and is not throttled.
+//! What one level is, and what the rules decide there, is in [`super::line`]. A group is in the line above exactly
+//! while its own line holds somebody and is not throttled.
 
 use super::flat::Leaves;
 use super::share::Then;
@@ -151,7 +151,7 @@ impl<R: Rules> Fair<R> {
             }
             self.update_load(e, line, now_ns, Then::Attach);
             self.share_of(e);
-            // A second one in line: whoever runs has a slice that ends.
+            // A second entity in line: now the running one has a slice that ends.
             if self.lines.lines[line as usize].queued == 1 {
                 orders.interrupt(Pcpu(p));
             }
@@ -179,8 +179,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Somebody entered `line`; where nobody else is there it has load now, and it may be throttled from the start. True
-    /// where it is throttled.
+    /// Somebody entered `line`; where nobody else is there it has load now, and it may be throttled from the start.
+    /// True where it is throttled.
     pub(super) fn first_in(&mut self, line: u32, now_ns: i64, orders: &mut Orders) -> bool {
         let l = &self.lines.lines[line as usize];
         if l.queued == 1 && l.owner != NONE && !l.throttled {
@@ -200,8 +200,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `e` leaves its line, and so do the groups that it is the last of (`dequeue_entities`). Asleep and not eligible, it
-    /// stays in line as delayed; one that did leaves for good.
+    /// `e` leaves its line, and so do the groups that it is the last of (`dequeue_entities`). Asleep and not
+    /// eligible, it stays in line as delayed; one that did leaves for good.
     fn leave(&mut self, p: u32, first: u32, sleep: bool) {
         let now_ns = self.cpus[p as usize].charged_ns;
         let (mut e, mut sleeps) = (first, sleep);
@@ -387,8 +387,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// How long who runs on `p` may go on: to the timer of its slice; to the tick that finds a slice or a quota used up, at
-    /// any level; or to the next tick, where that may change what a group is worth.
+    /// How long who runs on `p` may go on: to the timer of its slice; to the tick that finds a slice or a quota
+    /// used up, at any level; or to the next tick, where that may change what a group is worth.
     pub(super) fn slice(&self, p: u32, now_ns: i64) -> u64 {
         let (mut least_ns, mut exact_ns) = (i64::MAX, i64::MAX);
         let Cpu { current, runnable, timer_ns, .. } = self.cpus[p as usize];

@@ -18,7 +18,7 @@ pub(in crate::sched) const NICE_0: i64 = 1024;
 pub struct Entity {
     /// In whole units, of which nice 0 is 1,024.
     pub(in crate::sched) weight: i64,
-    /// In 1/1,024 of them: what a group is worth on a pCPU is told so finely.
+    /// In 1/1,024 of them: precision of a group's worth on a pCPU.
     pub(in crate::sched) scaled: i64,
     pub(in crate::sched) vruntime: i64,
     pub(in crate::sched) deadline: i64,
@@ -31,7 +31,7 @@ pub struct Entity {
     pub(in crate::sched) queued: bool,
     /// It sleeps, and stays in line until what it had too much of is made up (`sched_delayed`).
     pub(in crate::sched) delayed: bool,
-    /// Its deadline is told relative to its virtual time: it is on the move.
+    /// The deadline is relative to the virtual time, because the entity is moving.
     pub(in crate::sched) relative: bool,
     /// Protected until its deadline changes (`RUN_TO_PARITY`). As in the source, that is so when its slice is renewed,
     /// and until 6.17 also when its weight is: a group whose share a tick changes may be preempted before its slice is
@@ -93,7 +93,7 @@ pub struct Line {
     pub(in crate::sched) sum: i128,
     /// Who of them runs.
     pub(in crate::sched) current: u32,
-    /// The `next` buddy: whom to prefer where that is not unfair.
+    /// The `next` buddy: the entity to prefer if that is fair.
     pub(in crate::sched) next: u32,
     /// The `last` buddy: who was preempted, to be preferred after its preemptor.
     pub(in crate::sched) last: u32,
@@ -188,7 +188,7 @@ pub trait Rules: Sized {
     }
     /// One that stayed wakes.
     fn undelay(_l: &mut Lines<Self>, _e: u32) {}
-    /// Changes its weight, told in 1/1,024 of the unit.
+    /// Changes the weight, in 1/1,024 of the unit.
     fn reweigh(l: &mut Lines<Self>, e: u32, scaled: i64);
     /// Running `e` used `ns` of CPU since `from_ns`. True where it should not go on.
     fn charge(l: &mut Lines<Self>, e: u32, from_ns: i64, ns: i64) -> bool;
@@ -206,7 +206,7 @@ pub trait Rules: Sized {
     fn slice_ns(l: &Lines<Self>, e: u32, running: u32) -> i64;
     /// Running `e` yields.
     fn forfeit(l: &mut Lines<Self>, e: u32);
-    /// Are so many in a line that the preempted one is to be preferred after its preemptor?
+    /// Are there enough entities in a line to prefer the preempted one after its preemptor?
     fn crowded(_l: &Lines<Self>, _line: u32) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 //! The load of everybody in line, and of every line: the sums, and how a part of them comes and goes.
 //!
-//! A task takes its load along: when it wakes elsewhere the old line is told and gives it up when it is looked at next;
+//! A task takes its load along: when it wakes elsewhere, the old line removes the load at its next update;
 //! when it is moved while it waits, at once. What a line gains or loses so is passed on to the group's entity in the
 //! line above (`propagate`), a step at every look.
 //!
-//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`attach_entity_load_avg`, `update_tg_cfs_load` and others,
-//! named below). Read, not copied.
+//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`attach_entity_load_avg`, `update_tg_cfs_load` and
+//! others, named below). Read, not copied.
 
 use super::NONE;
 use super::average::{Average, LEAST_DIVIDER, WHOLE};
@@ -30,7 +30,7 @@ pub(super) struct Below {
     /// Has something to be passed on to the entity that stands for it, and how much of `load_sum` without weight?
     pub(super) passes_on: bool,
     pub(super) passed_sum: i64,
-    /// What the group was told last (load, and how many of it are runnable, in parts of 1,024), and when.
+    /// Last values passed to the group (load, and number of runnable entities in parts of 1,024), and when.
     pub(super) told: i64,
     pub(super) told_runnable: i64,
     pub(super) told_ns: i64,
@@ -38,7 +38,7 @@ pub(super) struct Below {
     pub(super) next: u32,
     pub(super) prev: u32,
     pub(super) listed: bool,
-    /// Its clock stands still since then (it is throttled and empty), and is behind by so much besides.
+    /// Its clock stands still since then (it is throttled and empty), and this is its further delay.
     stopped_ns: Option<i64>,
     behind_ns: i64,
 }
@@ -92,7 +92,7 @@ pub(super) struct Loads {
     pub(super) own: Vec<Own>,
     /// By line.
     pub(super) below: Vec<Below>,
-    /// By group: what its lines told it, together.
+    /// By group: sum of the values from its lines.
     pub(super) groups: Vec<i64>,
     /// The same of how many are runnable.
     pub(super) groups_runnable: Vec<i64>,

@@ -14,7 +14,7 @@ pub const HZ: Parameter = Parameter {
 /// What a pCPU takes of a quota at a time.
 pub const BANDWIDTH_SLICE: Parameter = Parameter {
     name: "cfs_bandwidth_slice_us",
-    doc: "how much of a quota a pCPU takes from the group at a time",
+    doc: "time that a pCPU takes from the group's quota at once",
     unit: "us",
     default: 5000,
     min: 100,
@@ -23,7 +23,7 @@ pub const BANDWIDTH_SLICE: Parameter = Parameter {
 /// How the periods of quotas lie to each other.
 pub const QUOTA_PHASES: Parameter = Parameter {
     name: "quota_phases",
-    doc: "the kernel sets each group's periods off at random: by this seed; 0: all begin together",
+    doc: "seed of the random offset of each group's periods; 0: all periods begin together",
     unit: "seed",
     default: 0,
     min: 0,
@@ -32,7 +32,7 @@ pub const QUOTA_PHASES: Parameter = Parameter {
 /// Between passes of balancing.
 pub const BALANCE: Parameter = Parameter {
     name: "balance_ms",
-    doc: "between passes of balancing; idle pCPUs look at every pass, busy ones at every 16th",
+    doc: "time between load balancing passes; idle pCPUs balance at every pass, busy ones at every 16th",
     unit: "ms",
     default: 4,
     min: 1,
@@ -41,7 +41,7 @@ pub const BALANCE: Parameter = Parameter {
 /// A turn of `SCHED_RR`.
 pub const RR_TIMESLICE: Parameter = Parameter {
     name: "rr_timeslice_ms",
-    doc: "a turn of SCHED_RR among its equals, in whole ticks",
+    doc: "slice of SCHED_RR among tasks of equal priority, in whole ticks",
     unit: "ms",
     default: 100,
     min: 1,

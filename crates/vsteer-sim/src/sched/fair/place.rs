@@ -1,4 +1,4 @@
-//! On which pCPU does a woken task run, and who pulls tasks from whom?
+//! On which pCPU does a woken task run, and which pCPUs pull tasks from others?
 //!
 //! A wake-up looks for an idle pCPU no further than its last-level cache (`select_idle_sibling`); everything else is
 //! balancing: by a pCPU that becomes idle at once, by the others now and then.

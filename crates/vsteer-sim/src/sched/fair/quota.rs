@@ -1,4 +1,4 @@
-//! Quotas: when has a group used what it may in this period, and when does it go on?
+//! Quotas: when has a group used its quota in a period, and when does it continue?
 //!
 //! A group's quota fills a pool at the start of each period. A pCPU on which the group runs takes slices of 5 ms out of
 //! it; when its share is used and the pool is empty, the group's line there is throttled: it leaves the line above, and
@@ -21,7 +21,7 @@ pub(super) const KEEP_NS: i64 = 1_000_000;
 pub(super) struct Bandwidth {
     quota_ns: i64,
     period_ns: i64,
-    /// Its periods begin so long after multiples of their length.
+    /// Offset of the periods from multiples of their length, ns.
     phase_ns: i64,
     /// What is left in the pool.
     runtime_ns: i64,
@@ -68,7 +68,7 @@ impl<R: Rules> Fair<R> {
         let begins = quota.next_ns == 0;
         if begins {
             quota.runtime_ns = quota.quota_ns;
-            // The clock goes on where it stopped.
+            // The clock continues where it stopped.
             let periods = (now_ns - quota.phase_ns).div_euclid(quota.period_ns) + 1;
             quota.next_ns = periods * quota.period_ns + quota.phase_ns;
         }
@@ -266,7 +266,7 @@ impl<R: Rules> Fair<R> {
                 }
             }
         }
-        // Nobody is preempted for them: whoever runs there goes on to the end of its slice.
+        // They preempt no task: the running task continues to the end of its slice.
         let cpu = &self.cpus[p as usize];
         if cpu.current == NONE && !cpu.above && cpu.runnable > 0 {
             self.reschedule(p, orders);

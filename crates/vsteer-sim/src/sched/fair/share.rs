@@ -1,11 +1,12 @@
 //! What is a group's weight worth on each pCPU? Its loads there, and its shares of them.
 //!
-//! A group runs on several pCPUs and has one weight. The kernel divides it by the load of the group's lines, and since
-//! nobody can add these up at every event, each line tells the group its decaying average ([`super::average`]) now and then:
-//! where it has changed by a 64th, and (since 6.7) a millisecond after the last time at the earliest. A line's own part
-//! of that sum is replaced by what is in it right now, so that a group that wakes on one pCPU is worth its whole weight
-//! there at once. What follows: a vCPU that slept leaves its line some weight for as long as the average lasts; and a VM
-//! whose vCPUs run on two pCPUs by turns is worth more than its weight in all.
+//! A group runs on several pCPUs and has one weight. The kernel divides it by the load of the group's lines, and
+//! since nobody can add these up at every event, each line tells the group its decaying average
+//! ([`super::average`]) now and then: where it has changed by a 64th, and (since 6.7) a millisecond after the last
+//! time at the earliest. A line's own part of that sum is replaced by what is in it right now, so that a group that
+//! wakes on one pCPU is worth its whole weight there at once. What follows: a vCPU that slept leaves its line some
+//! weight for as long as the average lasts; and a VM whose vCPUs run on two pCPUs by turns is worth more than its
+//! weight in all.
 //!
 //! Lines that nobody waits in are looked at when their pCPU becomes idle and every 32 ms.
 //!
@@ -27,7 +28,7 @@ const LEAST_SHARES: i64 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Nothing,
-    /// The group is told.
+    /// The group gets the value.
     Tell,
     /// So it is, and the load of one that is not in its line's yet is added.
     Attach,
@@ -39,7 +40,7 @@ impl<R: Rules> Fair<R> {
     /// Brings the loads of `e`, which is or will be in `line`, and of `line` up to `now_ns` (`update_load_avg`).
     pub(super) fn update_load(&mut self, e: u32, line: u32, now_ns: i64, then: Then) {
         if self.lines.lines[line as usize].owner == NONE {
-            // In the top line: nobody asks, and nothing goes on from there.
+            // In the top line: no group is above it.
             if e as usize >= self.tasks.len() {
                 let below = self.line_below(e) as usize;
                 (self.loads.below[below].passes_on, self.loads.below[below].passed_sum) = (false, 0);
@@ -115,7 +116,8 @@ impl<R: Rules> Fair<R> {
         below.average.advance(clock_ns, did, 1) || gave_up
     }
 
-    /// Tells the group of `line` its load, unless it was told much the same, or just now (`update_tg_load_avg`).
+    /// Tells the group of `line` its load, unless the value changed little or was updated just now
+    /// (`update_tg_load_avg`).
     fn tell(&mut self, line: u32, now_ns: i64) {
         let group = self.lines.lines[line as usize].group as usize;
         let below = &mut self.loads.below[line as usize];

@@ -1,9 +1,9 @@
 //! The real-time classes: who runs when the highest priority always comes first, on every pCPU?
 //!
-//! A queue per pCPU, the running one in it, ordered by priority; one that is preempted keeps its place before its equals,
-//! an RR task goes behind them when its turn is over. A woken task stays on its pCPU unless that runs one at least as
-//! high; then it looks for the pCPU with the lowest priority. What waits is pushed to such pCPUs; a pCPU that would go
-//! over to lower work pulls what waits elsewhere.
+//! A queue per pCPU, the running one in it, ordered by priority; one that is preempted keeps its place before its
+//! equals, an RR task goes behind them when its turn is over. A woken task stays on its pCPU unless that runs one
+//! at least as high; then it looks for the pCPU with the lowest priority. What waits is pushed to such pCPUs; a
+//! pCPU that would go over to lower work pulls what waits elsewhere.
 //!
 //! Source: kernel/sched/rt.c and cpupri.c of Linux 6.1.192.
 
@@ -330,7 +330,7 @@ impl Rt {
                 queue.throttled = false;
                 queue.list.iter().for_each(|v| orders.release(Vcpu(*v)));
             }
-            // Also whoever runs: it may now run longer.
+            // Also the running task, which may now run longer.
             if !queue.list.is_empty() {
                 orders.interrupt(Pcpu(p as u32));
             }
