@@ -124,7 +124,9 @@ impl Fault {
             E::Interrupted => FaultKind::Interrupted,
             _ => FaultKind::Failed,
         };
-        Fault::new(kind, what).because(error)
+        // The number of an error says nothing to a person.
+        let cause = error.to_string();
+        Fault::new(kind, what).because(cause.split(" (os error ").next().unwrap_or_default())
     }
 }
 

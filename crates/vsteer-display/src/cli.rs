@@ -195,17 +195,17 @@ fn bits(text: &str) -> Result<u64, String> {
         Some((at, 'G')) => (&text[..at], 1e9),
         _ => (text, 1.0),
     };
-    let value: f64 = number.parse().map_err(|_| format!("{text:?} is no rate: 20M, 500k, bit/s"))?;
+    let value: f64 = number.parse().map_err(|_| format!("{text:?} is not a rate: 20M, 500k, bit/s"))?;
     if (0.0..=1e12).contains(&value) {
         Ok((value * scale) as u64)
     } else {
-        Err(format!("{text:?} is no link's rate"))
+        Err(format!("{text:?} is not the rate of a link"))
     }
 }
 
 fn similarity(text: &str) -> Result<f64, String> {
     let ssim = text.parse().ok().filter(|ssim| (0.5..=0.999).contains(ssim));
-    ssim.ok_or_else(|| format!("{text:?} is no similarity from 0.5 to 0.999"))
+    ssim.ok_or_else(|| format!("{text:?} is not a similarity from 0.5 to 0.999"))
 }
 
 fn size(text: &str) -> Result<Size, Fault> {
@@ -218,7 +218,7 @@ fn size(text: &str) -> Result<Size, Fault> {
             .and_then(|(w, h)| Some(Size { width: w.parse().ok()?, height: h.parse().ok()? })),
     };
     size.ok_or_else(|| {
-        Fault::new(FaultKind::BadInput, format!("{text:?} is no size"))
+        Fault::new(FaultKind::BadInput, format!("{text:?} is not a size"))
             .help("WIDTHxHEIGHT, 720p, 1080p or 3x1080p")
     })
 }

@@ -9,11 +9,10 @@ use vsteer_core::{Fault, FaultKind};
 /// # Errors
 /// `NothingThere` when there is none, `BadInput` when it is not a plan.
 pub fn read(path: &Path) -> Result<Plan, Fault> {
-    let bytes =
-        std::fs::read(path).map_err(|e| Fault::io(format!("cannot read the plan {}", path.display()), &e))?;
+    const HELP: &str = "name a file that `vsteer plan -o FILE` wrote";
+    let bytes = std::fs::read(path)
+        .map_err(|e| Fault::io(format!("cannot read the plan {}", path.display()), &e).help(HELP))?;
     serde_json::from_slice(&bytes).map_err(|e| {
-        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display()))
-            .because(e)
-            .help("name a file that `vsteer plan -o FILE` wrote")
+        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display())).because(e).help(HELP)
     })
 }

@@ -54,6 +54,6 @@ mod tests {
     #[test]
     fn a_log_is_somebodys() {
         assert_eq!("web=/l".parse(), Ok(Log { vm: "web".into(), file: "/l".into() }));
-        assert!("web".parse::<Log>().unwrap_err().contains("NAME=FILE"));
+        assert!("web".parse::<Log>().unwrap_err().contains("VM=FILE"));
     }
 }

@@ -65,7 +65,8 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
             "the recording lasts from {} to {}",
             clock::text(first.unix_ns),
             clock::text(last.unix_ns)
-        )));
+        ))
+        .help(format!("use a time in it, for example --at {}", clock::word(last.unix_ns))));
     }
     let mono = batches[batches.len() - 1].mono_ns;
     Ok(Stretch {

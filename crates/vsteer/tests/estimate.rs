@@ -126,8 +126,8 @@ fn scrapes_say_what_the_log_says() {
     for (web, more, says) in [
         ("web", &[][..], "--histogram http_request_duration_seconds"),
         ("web", &["--histogram", "nothing"], "choose among http_seconds"),
-        ("web", &["--histogram", "web-2=http_seconds"], "no VM has such scrapes"),
-        ("web.jsonl", &["--histogram", "http_seconds"], "no VM has such scrapes"),
+        ("web", &["--histogram", "web-2=http_seconds"], "no VM has scrapes with this histogram"),
+        ("web.jsonl", &["--histogram", "http_seconds"], "no VM has scrapes with this histogram"),
         ("web", &["--histogram", "http seconds"], "is not a histogram"),
     ] {
         let out = run(web, more);

@@ -16,13 +16,13 @@ fn without_a_service_it_is_said_how_to_begin() {
         let done = realtime(state.path(), &words);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(!done.status.success(), "{words:?}");
-        assert!(said.contains("does not run") && said.contains("realtime enable"), "{words:?}: {said}");
+        assert!(said.contains("is not running") && said.contains("realtime enable"), "{words:?}: {said}");
     }
     // Nobody listens on what a killed one has left behind.
     let socket = state.path().join("realtime.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     assert!(socket.exists());
-    assert!(String::from_utf8_lossy(&realtime(state.path(), &["status"]).stderr).contains("does not run"));
+    assert!(String::from_utf8_lossy(&realtime(state.path(), &["status"]).stderr).contains("is not running"));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn what_makes_no_sense_is_refused_before_anything_happens() {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(!done.status.success() && said.contains(why), "{words:?}: {said}");
     };
-    refused(&["enable", "--yes", "--vm", "x", "--for", "1s"], "for `realtime run`");
+    refused(&["enable", "--yes", "--vm", "x", "--for", "1s"], "only with `realtime run`");
     refused(&["run", "--vm", "x", "--by", "priority", "--costs"], "--costs");
     refused(&["run"], "--vm");
     assert!(std::fs::read_dir(state.path()).unwrap().next().is_none(), "nothing was left");

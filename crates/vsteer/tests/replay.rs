@@ -44,5 +44,5 @@ fn steering_for_less_than_a_period_is_nothing() {
     let text =
         "period = \"60s\"\n[[vm]]\nname = \"web\"\nlog = \"/l/web\"\nformat = \"nginx\"\nmean = \"9ms\"\n";
     std::fs::write(&sla, text).unwrap();
-    refused(&["steer", "--sla", &sla.to_string_lossy(), "--for", "30s"], 2, "shorter than a period");
+    refused(&["steer", "--sla", &sla.to_string_lossy(), "--for", "30s"], 2, "shorter than one period");
 }

@@ -75,7 +75,7 @@ impl Log {
         let path = folder.join(FILE);
         let mut text = Vec::new();
         let read = File::open(&path).and_then(|mut f| f.read_to_end(&mut text));
-        read.map_err(|e| failed("cannot read", &path, &e))?;
+        read.map_err(|e| failed("cannot read", &path, &e).help("name the folder of an experiment"))?;
         let (events, whole) = parse(&text).map_err(|(line, fault)| Fault {
             what: format!("{}, line {}: {}", path.display(), line + 1, fault.what),
             ..fault

@@ -129,8 +129,11 @@ impl Sla {
     /// `BadInput` with line and key from the TOML parser, or with the VM and the fault of its levels.
     pub fn parse(text: &str) -> Result<Sla, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
-        let text: Text = toml::from_str(text)
-            .map_err(|e| bad("not a valid file of service levels".to_owned()).because(e))?;
+        let text: Text = toml::from_str(text).map_err(|e| {
+            bad("not a valid file of service levels".to_owned())
+                .because(e.to_string().trim_end())
+                .help("docs/service-levels.md describes the file; `vsteer steer --help` has an example")
+        })?;
         let period =
             text.period.as_deref().map_or(Ok(PERIOD), duration).map_err(|e| bad(format!("period: {e}")))?;
         if period < PERIOD_LEAST {

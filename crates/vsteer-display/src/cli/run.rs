@@ -215,7 +215,7 @@ impl RunOptions {
         // Each was told when it happened.
         let told = |kind: &FaultKind| {
             let what =
-                format!("{} of what was asked for could not be had, as is told above", ran.failed.len());
+                format!("{} of the requested comparisons failed; see the messages above", ran.failed.len());
             Err(Fault::new(*kind, what))
         };
         ran.failed.first().map_or(Ok(()), told)

@@ -53,7 +53,7 @@ pub fn read(text: &str) -> Result<Table, Fault> {
     let head = cells(head).ok_or_else(|| bad(first, "a quotation that does not end".to_owned()))?;
     let Some(zone) = head[0].strip_prefix(MARK) else {
         return Err(bad(first, format!("it does not begin with {MARK:?}"))
-            .because("it is no log of Windows' performance counters as CSV")
+            .because("it is not a log of Windows' performance counters as CSV")
             .help("typeperf -f CSV, or relog -f CSV of a binary one"));
     };
     if head.len() > COLUMNS_MOST {
@@ -68,7 +68,7 @@ pub fn read(text: &str) -> Result<Table, Fault> {
             if line.trim().is_empty() || !all.is_empty() {
                 continue;
             }
-            return Err(bad(number, format!("{line:?} is no line of quoted cells")));
+            return Err(bad(number, format!("{line:?} is not a line of quoted cells")));
         }
         let cells = cells(line).ok_or_else(|| bad(number, "a quotation that does not end".to_owned()))?;
         if cells.len() != head.len() {
@@ -79,14 +79,14 @@ pub fn read(text: &str) -> Result<Table, Fault> {
             .help("leave out a last line that was cut off"));
         }
         let time = time(&cells[0]).ok_or_else(|| {
-            bad(number, format!("{:?} is no time MONTH/DAY/YEAR HOUR:MINUTE:SECOND", cells[0]))
+            bad(number, format!("{:?} is not a time MONTH/DAY/YEAR HOUR:MINUTE:SECOND", cells[0]))
         })?;
         let numbers = cells[1..].iter().enumerate().map(|(i, cell)| {
             let cell = cell.trim();
             if cell.is_empty() {
                 return Ok(None);
             }
-            let number_of = || bad(number, format!("column {}: {cell:?} is no number", i + 2));
+            let number_of = || bad(number, format!("column {}: {cell:?} is not a number", i + 2));
             cell.parse::<f64>().ok().filter(|v| v.is_finite()).map(Some).ok_or_else(number_of)
         });
         all.push((time + bias_s.unwrap_or(0.0), numbers.collect::<Result<_, _>>()?));

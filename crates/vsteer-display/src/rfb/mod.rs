@@ -113,7 +113,7 @@ impl<R: Read, W: Write> Client<R, W> {
         let mut from = Source(from);
         let version = from.exactly::<12>("its version")?;
         if !version.starts_with(b"RFB ") {
-            return Err(bad("its version: it is no VNC server"));
+            return Err(bad("its version: this is not a VNC server"));
         }
         let told = |e: std::io::Error| Fault::io("speaking to a VNC server".to_owned(), &e);
         to.write_all(b"RFB 003.008\n").map_err(told)?;

@@ -129,7 +129,7 @@ fn what_is_broken_is_refused_and_told() {
     let long = compressed(&[128, 1, 1, 1, 40]);
     let long = [rect([0, 0, 8, 4], ZRLE), (long.len() as u32).to_be_bytes().to_vec(), long].concat();
     let refused = [
-        (b"HTTP/1.1 400 Bad".to_vec(), "no VNC server"),
+        (b"HTTP/1.1 400 Bad".to_vec(), "not a VNC server"),
         ([&b"RFB 003.008\n"[..], &[1, 2]].concat(), "password"),
         ([&b"RFB 003.008\n"[..], &[0, 0, 0, 0, 4], b"full"].concat(), "full"),
         (greeting(0, 4), "0x4"),

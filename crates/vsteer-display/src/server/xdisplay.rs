@@ -52,7 +52,8 @@ pub fn virtual_screen(size: Size) -> Result<(Process, u32), Fault> {
 /// It is no number.
 pub fn display_number(said: &str) -> Result<u32, Fault> {
     said.trim().parse().map_err(|_| {
-        Fault::new(FaultKind::Failed, "an X server").because(format!("{said:?} is no number of a display"))
+        Fault::new(FaultKind::Failed, "an X server")
+            .because(format!("{said:?} is not the number of a display"))
     })
 }
 

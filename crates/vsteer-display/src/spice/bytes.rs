@@ -32,7 +32,7 @@ impl<'a> Bytes<'a> {
     }
 
     fn exactly<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        self.take(N).map(|b| b.try_into().expect("so many were taken"))
+        self.take(N).map(|b| b.try_into().expect("`take` gives as many bytes as asked for"))
     }
 
     /// A byte.

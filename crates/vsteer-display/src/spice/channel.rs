@@ -95,7 +95,7 @@ impl<R: Read, W: Write> Channel<R, W> {
         let reply = channel.some(length as usize, "its reply")?;
         let mut read = Bytes::of(&reply, "a reply");
         refused(read.u32()?)?;
-        let key = read.take(KEY)?.try_into().expect("so many were taken");
+        let key = read.take(KEY)?.try_into().expect("`take` gives as many bytes as asked for");
         let counts = [read.u32()?, read.u32()?];
         let caps = read.u32()? as usize;
         let mut caps = Bytes::of(reply.get(caps..).unwrap_or_default(), "what a server can");

@@ -86,9 +86,9 @@ fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
 }
 
 fn open(file: &Path) -> Result<BufReader<std::fs::File>, Fault> {
-    std::fs::File::open(file)
-        .map(BufReader::new)
-        .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))
+    std::fs::File::open(file).map(BufReader::new).map_err(|e| {
+        Fault::io(format!("cannot read {}", file.display()), &e).help("name the access log of a web server")
+    })
 }
 
 /// All requests of a log, and the number of its lines that hold none.

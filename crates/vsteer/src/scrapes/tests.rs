@@ -100,16 +100,13 @@ fn what_is_not_there_is_told() {
     let far = all.interval((ns(0), ns(60)), VM).unwrap_err();
     assert_eq!(far.kind, FaultKind::NothingThere);
     let far = far.to_string();
-    assert!(
-        far.contains("is of 1700000060") && far.contains("30.0 s off, and 6.0 s are near enough"),
-        "{far}"
-    );
+    assert!(far.contains("near time 1700000060") && far.contains("30.0 s away, the limit is 6.0 s"), "{far}");
     let none = Saved::read(&log(folder.path()), &"n".parse().unwrap());
     assert!(said(none).contains("choose among m"));
     std::fs::write(folder.path().join("README.md"), "# Scrapes\n").unwrap();
     std::fs::write(folder.path().join("notes"), "of web\n").unwrap();
     let odd = said(read(&folder));
-    assert!(odd.contains("notes: line 1") && odd.contains("nothing but saved scrapes"), "{odd}");
+    assert!(odd.contains("notes: line 1") && odd.contains("only saved scrapes"), "{odd}");
     // Nobody asked.
     let folder = saved(&[200, 260], |s| format!("{s}.prom"));
     assert_eq!(read(&folder).unwrap().interval((ns(200), ns(260)), VM).unwrap(), None);
@@ -139,7 +136,8 @@ fn histograms_are_somebodys() {
     assert!(all_used(&all, &logs).is_ok() && all_used(&[], &logs).is_ok());
     let odd = all_used(&[named("db=m")], &logs).unwrap_err().to_string();
     assert!(
-        odd.contains("--histogram db=m: no VM has such scrapes") && odd.contains("given for: web"),
+        odd.contains("--histogram db=m: no VM has scrapes with this histogram")
+            && odd.contains("with a folder: web"),
         "{odd}"
     );
     assert!(all_used(&all[..1], &logs[1..]).unwrap_err().to_string().contains("VM=FOLDER"));

@@ -108,7 +108,9 @@ fn texts_use_todays_words() {
                     let at = lower.match_indices(word).any(|(i, _)| {
                         let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
                         edge(lower[..i].chars().next_back())
-                            && !(word.ends_with(" no ") && lower[..i].ends_with("there "))
+                            && !(word.ends_with(" no ")
+                                && (lower[..i].ends_with("there ")
+                                    || lower[i + word.len()..].starts_with("longer")))
                             && (word.ends_with(' ') || edge(lower[i + word.len()..].chars().next()))
                     });
                     if at {
