@@ -193,7 +193,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let lines = said_before(&own, Path::new("/nowhere/vit"), Vit::Silent).join("\n");
         assert!(
-            lines.contains("no guest of KVM") && lines.contains("vit-agent") && lines.contains("timerfd"),
+            lines.contains("not a guest of KVM") && lines.contains("vit-agent") && lines.contains("timerfd"),
             "{lines}"
         );
     }

@@ -44,12 +44,12 @@ fn running_vms_by_libvirt_and_by_hand() {
             r#"DoesNotApply queues of network nic1 of VM "by hand": 1"#,
             r#"DoesNotApply queues of network of VM "unnamed": 1"#,
             r#"Not pins of VM "by hand": 2 of 4 vCPUs, running"#,
-            r#"Not pins of VM "web" against its definition: 1 of 2 vCPUs differ"#,
+            r#"Not pins of VM "web" compared with its definition: 1 of 2 vCPUs differ"#,
             r#"Not queues of SCSI controller scsi0 of VM "by hand": 1 for 4 vCPUs, running"#,
             // As QEMU's own `info qtree` shows of both machines.
             r#"Not queues of disk disk0 of VM "{\"no\":1}": 1 for 2 vCPUs, running"#,
             r#"Not queues of disk of VM "unnamed": 1 for 2 vCPUs, running"#,
-            r#"Not queues of network net0 of VM "web" against its definition: 2 running, 1 defined"#,
+            r#"Not queues of network net0 of VM "web" compared with its definition: 2 running, 1 defined"#,
             r#"Not queues of network nic0 of VM "by hand": 2 for 4 vCPUs, running"#,
         ]
     );

@@ -238,7 +238,7 @@ demand = { periodic = { period = "100ms", work = "1ms" } }
         assert!(!out.status.success() && told.contains(why), "{told}");
     };
     let of = ["headroom", "--from", folder, "--kind"];
-    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "there are: hog-1, hog-2");
+    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "VMs of the recording: hog-1, hog-2");
     refused(&[&of[..], &["hog-1", "--level", "late=1%"]].concat(), "no VM of the recording has that figure");
     refused(&["headroom", "--kind", "hog-1", "--level", "ready=1%"], "SCENARIO");
 }

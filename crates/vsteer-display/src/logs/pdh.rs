@@ -177,8 +177,8 @@ mod tests {
             ("codec,fps\n1,2", "line 1", "PDH-CSV"),
             ("\"(PDH-CSV 4.0)\",\"a\n", "line 1", "quotation"),
             ("\"(PDH-CSV 4.0)\",\"a\"\n\"11/25/2026 03:00:01\"\n", "line 2", "1 columns"),
-            ("\"(PDH-CSV 4.0)\",\"a\"\n\"25.11.2026 03:00:01\",\"1\"\n", "line 2", "no time"),
-            ("\"(PDH-CSV 4.0)\",\"a\"\n\"11/25/2026 03:00:01\",\"1,5\"\n", "line 2", "no number"),
+            ("\"(PDH-CSV 4.0)\",\"a\"\n\"25.11.2026 03:00:01\",\"1\"\n", "line 2", "not a time"),
+            ("\"(PDH-CSV 4.0)\",\"a\"\n\"11/25/2026 03:00:01\",\"1,5\"\n", "line 2", "not a number"),
             ("\"(PDH-CSV 4.0)\",\"a\"\nError: no data\n", "line 2", "quoted"),
         ] {
             let why = read(text).unwrap_err().to_string();

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, named) in [
-            ("", "no workload"),
+            ("", "not a workload"),
             ("brun:2", "brun"),
             ("burn:0", "`0`"),
             ("burn:65", "`65`"),

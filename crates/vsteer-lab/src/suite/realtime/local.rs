@@ -314,7 +314,7 @@ fn killed(lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault
     let again = enable(v, &vm).map(|_| Service(v).end());
     findings.claim(
         "then the service is said not to run, and can be begun again",
-        status.stderr.contains("does not run") && again.is_ok_and(|ended| ended.is_ok()),
+        status.stderr.contains("is not running") && again.is_ok_and(|ended| ended.is_ok()),
         status.stderr.trim().to_owned(),
     );
     Ok(json!({ "raised": raised }))

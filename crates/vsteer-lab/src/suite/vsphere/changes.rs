@@ -176,7 +176,7 @@ fn refused_before(driven: &Driven, bench: &Bench, findings: &mut Findings) -> Re
     ])?;
     findings.claim(
         "a plan says which step wants its VM off",
-        shown.stdout.contains("the VM must be off for it, and is on"),
+        shown.stdout.contains("the VM must be off, but it is on"),
         shown.stdout.lines().find(|l| l.contains("must be off")).unwrap_or("not a word").trim().to_owned(),
     );
     let refused = driven.run(&["apply", &file, "--connect", &uri, "--yes"])?;
