@@ -8,8 +8,9 @@ use vsteer_sim::sched::POLICIES;
 const HEAD: &str = "\
 # Schedulers of the simulator
 
-Made from the policies themselves (`crates/vsteer-sim/src/sched/`); each file there opens with an essay on purpose,
-idea and sources. `GAP(id)` marks a known deviation from the original: the same mark stands in the essay.
+`vsteer simulate` knows these schedulers. Each section names the source that the simulator follows, and where it deviates
+(`GAP(id)`). Choose one with `policy` in a [scenario](scenarios.md). [Parameters](reference/parameters.md) lists what you can set.
+A test writes this page from the schedulers themselves (`crates/vsteer-sim/src/sched/`).
 ";
 
 fn ns(ns: u64) -> String {
@@ -18,22 +19,12 @@ fn ns(ns: u64) -> String {
 
 fn section(about: &About) -> String {
     let mut s = format!("\n## {}\n\n{}.\n\nSource: {}.\n\n", about.name, about.doc, about.source);
-    if about.parameters.is_empty() {
-        s += "No parameters.\n";
-    } else {
-        s += "| parameter | unit | default | range | what it does |\n|---|---|---|---|---|\n";
-        for p in about.parameters {
-            writeln!(s, "| {} | {} | {} | {}..={} | {} |", p.name, p.unit, p.default, p.min, p.max, p.doc)
-                .unwrap();
-        }
-    }
-    s += "\n";
     let (least, most) = about.weights;
     match (about.default_weight, about.proportional) {
         (0, _) => s += "- weights: none\n",
-        (w, true) => writeln!(s, "- weights: shares, {least}..={most}, default {w}").unwrap(),
+        (w, true) => writeln!(s, "- weights: shares from {least} to {most}, default {w}").unwrap(),
         (w, false) => {
-            writeln!(s, "- weights: priorities, the higher first, {least}..={most}, default {w}").unwrap()
+            writeln!(s, "- weights: priorities from {least} to {most}, higher first, default {w}").unwrap()
         }
     }
     writeln!(s, "- caps: {}; quotas: {}", yes(about.caps), yes(about.quotas)).unwrap();
@@ -45,12 +36,15 @@ fn section(about: &About) -> String {
         Conserving::Within(most_ns) => {
             writeln!(
                 s,
-                "- leaves a pCPU idle while a vCPU that may run there is ready for {} at most",
+                "- leaves a pCPU idle for at most {} while a vCPU that may run there is ready",
                 ns(most_ns)
             )
             .unwrap();
         }
         Conserving::No(why) => writeln!(s, "- may leave a pCPU idle: {why}").unwrap(),
+    }
+    if !about.gaps.is_empty() {
+        s += "\nDeviations:\n\n";
     }
     for gap in about.gaps {
         let (id, what) = gap.split_once(": ").expect("a gap is `id: what`");
@@ -60,7 +54,7 @@ fn section(about: &About) -> String {
 }
 
 fn yes(b: bool) -> &'static str {
-    if b { "enforced" } else { "not known" }
+    if b { "enforced" } else { "not supported" }
 }
 
 #[test]
