@@ -8,7 +8,7 @@
 //! 4. the times in all states sum to the elapsed time, for every vCPU, exactly;
 //! 5. a capped VM uses no more than its cap, within three accounting periods of 30 ms at the full speed of its vCPUs;
 //! 6. where the policy claims to conserve work, no pCPU stays idle (longer than it says) while a vCPU that may run
-//! there is ready.
+//!    there is ready.
 //!
 //! A violation is a bug and panics with the time, the vCPU and both states. Left out: properties of
 //! single schedulers (weights, latencies), which the closed forms in `tests/` check.

@@ -22,7 +22,7 @@ A file of service levels:
   connect = \"qemu+ssh://root@other/system\"
 
 vsteer moves no VM: it writes a plan for `vsteer apply`. When vsteer ends, even by SIGKILL, the former weights return.
-On Xen, vsteer has not yet held levels on a full pCPU.")]
+On Xen, vsteer held levels on a pCPU with 86 % load (docs/accuracy.md).")]
 pub struct Steer {
     /// File of service levels (docs/service-levels.md)
     #[arg(long, value_name = "FILE")]
