@@ -16,7 +16,7 @@
 //! One unit throughout: a block, in which every setting is run once (or a few times, of which the mean counts) in
 //! random order. Every question asked of a design is a [`design::Contrast`], one number per block. What drifts from
 //! block to block then touches no answer, and one statistic with one stopping rule serves pairs, one factor at a
-//! time, factorials and interactions (decision 0032).
+//! time, factorials and interactions (decision 0014).
 
 pub mod analyse;
 pub mod answers;

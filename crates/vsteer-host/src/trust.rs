@@ -4,7 +4,7 @@
 //! SHA-256 thumbprint that an administrator copied from the host's console. vsteer cannot skip the check. A refusal
 //! prints the thumbprint of the certificate.
 //!
-//! rustls with ring: twelve crates and ten seconds of build (decision 0028).
+//! rustls with ring: twelve crates and ten seconds of build (decision 0012).
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

@@ -5,7 +5,7 @@
 //! as far as any pCPU that it may use was idle meanwhile, the rest to who ran. So between two changes there is one
 //! culprit, nothing has to be walked back, and the rows of a vCPU sum to its ready time, exactly.
 //!
-//! As the collector of a real host does it (docs/decisions/0003), but that nothing is ever too old to be named.
+//! As the collector of a real host does it (docs/decisions/0001), but that nothing is ever too old to be named.
 //! Left out: where the policy really queued it; one that is pulled elsewhere at last has waited for its old pCPU.
 
 use super::engine::Watch;

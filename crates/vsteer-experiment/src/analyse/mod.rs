@@ -3,7 +3,7 @@
 //! which settings nobody beats in time and watts ([`front`]).
 //!
 //! Distributions are this crate's own ([`distribution`]). Tests compare them with a library's. The core depends on three crates
-//! (decision 0032).
+//! (decision 0014).
 
 pub mod blocks;
 pub mod difference;

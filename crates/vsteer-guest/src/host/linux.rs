@@ -8,7 +8,7 @@
 //! (QEMU 7.2) is handed on:
 //! - `-xsave` and what needs it: sizes of the state that the kernel finds contradictory, after which it stops.
 //! - `-kvm-pv-eoi`: the guest then says that an interrupt is served by leaving the VM, which is the first that its handlers do. QEMU delivers an injected interrupt
-//!   twice where the emulated pCPU has to stop before the VM is left again (docs/decisions/0006-emulated-host.md), and Linux, interrupted in the rest of a
+//!   twice where the emulated pCPU has to stop before the VM is left again (docs/decisions/0003-exact-virtual-time.md), and Linux, interrupted in the rest of a
 //!   handler, waited for a lock of its own for ever.
 //!
 //! It has one port of virtio-serial, by which the host tells it that it is opted in (agent.rs), and a monitor, by which it is moved live into another such

@@ -3,7 +3,7 @@
 //! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument
 //! or a variable of the environment, which other processes can read.
 //!
-//! Left out: desktops' keyrings (decision 0031).
+//! Left out: desktops' keyrings (decision 0012).
 
 use super::names::{is_by_name, mapped};
 use super::{Access, Client, Esxi, SCHEME, Trust, keyring};

@@ -1,7 +1,7 @@
 //! How does each of these cases boot its emulated hosts? And what where a VM with Linux falls over there, by no fault of its own or of the
 //! policy's? The same again, a little later.
 //!
-//! QEMU 7.2 delivers an injected interrupt twice now and then (docs/decisions/0006-emulated-host.md). Where that happens in the first instructions of a handler
+//! QEMU 7.2 delivers an injected interrupt twice now and then (docs/decisions/0003-exact-virtual-time.md). Where that happens in the first instructions of a handler
 //! that interrupted a program, Linux falls over: once in three minutes of a guest that is busy. It does so again at the same instruction, so what is
 //! tried then begins later.
 
