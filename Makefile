@@ -24,6 +24,7 @@ check: deps-check
 
 # check, the tests that need root or a program, and one case per lab on real VMs. tools/expected-skips names what it
 # leaves out, and why.
+# GAP(ten-runs): nobody has run it ten times in a row on one tree.
 test: deps-test
 	@$(RUN_TESTS) all
 

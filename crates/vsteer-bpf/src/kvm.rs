@@ -5,6 +5,8 @@
 //! been as the programs expect since Linux 5.16 (`arch/x86/kvm/trace.h`).
 //!
 //! Left out: Arm, whose tracepoints differ; exits by their reason.
+//!
+//! GAP(kvm-exits): not by exit reason, not on Arm, and not if the module is loaded after the observer.
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;

@@ -433,6 +433,7 @@ impl Observer {
             let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
             let (ready, limited) = self.settled(slot, ready, limited);
             (in_state[state::READY as usize], in_state[state::LIMITED as usize]) = (ready, limited);
+            // GAP(lag-oracle): no independent replay of switches has confirmed lag yet.
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
                 let clock = self.running_clock(s.vm)?;

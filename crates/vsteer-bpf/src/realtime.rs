@@ -359,7 +359,7 @@ impl Policy {
                 FaultKind::Unsupported,
                 format!("cannot serve real-time timers of more than {VMS_MAX} VMs"),
             )
-            .help("disable them for VMs that do not need them")
+            .help("disable vsteer's timer hypercall for VMs that do not need it")
         })?;
         let told = |e: libbpf_rs::Error| refused("cannot add a VM", &e);
         let none = AskedRaw::zeroed();

@@ -1,4 +1,4 @@
-//! What lies between where a server sends datagrams? A relay with a rate, a delay, a loss and a queue that drops what it has no room for.
+//! The network between a server and a viewer of datagrams: a relay with a rate, a delay, random loss and a bounded queue.
 //!
 //! What comes for it goes on to the viewer's port. A datagram may be lost by lot (seeded: of one seed the same ones of their order); else it waits for the rate behind those before
 //! it, and is dropped where more bytes than the queue holds would wait; then it is later by the delay. What is decided is decided by [`Shaper`], which knows no clock.

@@ -210,7 +210,7 @@ pub struct Changing {
 
 /// The settings of all hosts of one service.
 pub struct Described {
-    /// What the service says of itself.
+    /// Product name and version, as the service reports them.
     pub about: String,
     /// The hosts, each with the number of its VMs that run.
     pub hosts: Vec<(HostConfig, usize)>,

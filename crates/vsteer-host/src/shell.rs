@@ -138,7 +138,7 @@ fn finish(child: &mut Child, pid: Pid) {
     while begun.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Also where the first process has ended: others of its group may not have.
+    // Kill the group even if its first process has ended, because its children may still run.
     let _ = kill_process_group(pid, Signal::KILL);
     let _ = child.wait();
 }

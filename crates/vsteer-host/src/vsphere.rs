@@ -65,7 +65,7 @@ impl std::fmt::Display for Place {
 pub struct Client {
     place: Place,
     connection: Connection,
-    /// What the service says of itself.
+    /// Product name and version, as the vSphere reports them.
     about: String,
     managers: Managers,
     /// For logging in again, once a session has ended.

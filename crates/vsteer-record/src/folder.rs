@@ -10,6 +10,8 @@
 //! with segments and a ring of their own: [`crate::event`].
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
+//!
+//! GAP(empty-batch): a batch without any row is read back with time 0, because times stand in rows.
 
 use crate::table::{Past, TABLES, read_rows, rows, schema};
 use arrow_ipc::reader::StreamReader;

@@ -3,6 +3,8 @@
 //! A mark is synced when it is made. The file keeps to a size of its own: when it has grown beyond, its older half
 //! goes, like the ring's segments do; what replaces a file is written beside it and renamed, so that a crash leaves
 //! either. A line that breaks off is passed over.
+//!
+//! GAP(marks-events): recorded context switches around a mark do not survive the ring.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};

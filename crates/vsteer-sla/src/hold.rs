@@ -238,7 +238,7 @@ impl Holder {
     /// Adds a period and decides what to do.
     ///
     /// # Panics
-    /// If the period's VMs are not those of the promises: a bug.
+    /// If the VMs of the measured period are not the VMs that have service levels, which is a bug.
     pub fn step(&mut self, period: Period, around: Around<'_>) -> Outcome {
         assert_eq!(period.vms.len(), self.promises.len(), "one for each promise");
         let (together_s, now_s): (f64, f64) = (self.pool.iter().map(length_s).sum(), length_s(&period));
@@ -574,7 +574,7 @@ impl Holder {
     }
 }
 
-/// pCPUs that remain for the VMs in `turned`.
+/// How many pCPUs remain for the VMs in `turned` (those whose weights change) after the load of all other VMs.
 fn left(now: &Period, intervals: &[Option<Interval>], turned: &[usize]) -> f64 {
     let load = |i: &Interval| i.seen.load_at(i.seen.rate_hz);
     let others = (0..intervals.len()).filter(|i| !turned.contains(i));

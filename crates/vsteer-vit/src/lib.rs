@@ -100,7 +100,7 @@ extern "C" fn at_exit() {
         (true, _) => "the host was told",
     };
     let line = format!(
-        "vsteer-vit: {told}; {said} ends of timers sent, {each} ns each; {spared} skipped as equal to the last\n"
+        "vsteer-vit: {told}; sent {said} timer expiries to the host, at a cost of {each} ns each; skipped {spared} that repeat the last one\n"
     );
     // SAFETY: writes bytes that live; a file that is closed by now takes none.
     #[allow(unsafe_code)]

@@ -132,7 +132,7 @@ fn xentrace(file: &Path) -> Result<Recording, Fault> {
     Ok(Recording::foreign(file, config, collector, batches, notes))
 }
 
-/// This build reads no traces of Xen's: what names their domains belongs to the backend.
+/// GAP(files-only-xentrace): this build reads no traces of Xen, because the Xen backend names their domains.
 #[cfg(not(feature = "host"))]
 fn xentrace(file: &Path) -> Result<Recording, Fault> {
     Err(Fault::new(FaultKind::Unsupported, format!("cannot read {}", file.display()))

@@ -4,7 +4,7 @@
 //! than the first, and the present level was worse, vsteer plans the first. It does not plan what the verdicts do not
 //! say: a level against a present one that was not worse than the first, unless their intervals are apart.
 //!
-//! If a tool can keep the setting, the step is permanent (decision 0036). Kernel files go into a generated profile of
+//! If a tool can keep the setting, the step is permanent (decision 0014). Kernel files go into a generated profile of
 //! tuned, boot parameters to the boot loader's tool, pins and network queues into libvirt's definition. Commands in
 //! the experiment's file (`lasting`) keep their own settings. Another machine (`on`) uses its own tools, over ssh. All
 //! other steps last until the next boot, and the plan says so.
@@ -15,6 +15,8 @@
 //!
 //! Left out: settings that switch mitigations off without a sign in their name, commands or levels (a profile of
 //! tuned).
+//!
+//! GAP(experiment-plan): no machine has booted from a kernel word that such a plan kept.
 
 use super::log::Log;
 use std::collections::BTreeMap;

@@ -155,6 +155,7 @@ static __always_inline void weigh_thread(struct group *g, u32 weight, int step)
 		__sync_fetch_and_add(&g->uneven, step);
 }
 
+/* GAP(rt-nice): beyond nice 15 a thread gets more than its part. */
 /* Do nice values matter: are there others beside it, and not all of the ordinary weight? */
 static __always_inline bool are_uneven(struct group *g, struct thread *t)
 {

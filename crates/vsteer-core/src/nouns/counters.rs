@@ -12,6 +12,8 @@
 //!
 //! Times are ns. Every counter is cumulative and never decreases. `None`: the collector cannot measure it, and its
 //! `missing` has the reason.
+//!
+//! GAP(ebpf-counters): a counter that eBPF counts also needs a slot in C, in `layout.rs` and in `observer.rs`.
 
 use super::Histogram;
 use serde::{Deserialize, Serialize};

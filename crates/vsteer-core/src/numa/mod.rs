@@ -9,6 +9,8 @@
 //!
 //! Source: J. Park, "VDI deployment and performance analysis for multi-core-based applications", J. Korea Inst.
 //! Inf. Commun. Eng. 26(10), 2022, doi:10.6109/jkiice.2022.26.10.1432.
+//!
+//! GAP(numa-live): no host with several nodes was at hand; the rules were tried on recordings and files.
 
 pub mod flowchart;
 pub mod load;

@@ -5,7 +5,7 @@ pub fn word_name(word: &str) -> &str {
     word.split_once('=').map_or(word, |(name, _)| name)
 }
 
-/// Those words of a command line whose names are among these, in its order.
+/// The words of a kernel command line whose names are in `names`, in the order of the command line.
 pub fn words_of(line: &str, names: &[String]) -> String {
     let words = line.split_whitespace().filter(|w| names.iter().any(|n| n == word_name(w)));
     words.collect::<Vec<_>>().join(" ")

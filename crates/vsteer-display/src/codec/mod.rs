@@ -97,7 +97,7 @@ pub const ALL: &[Codec] = &[
     },
     Codec {
         name: "jpeg-444",
-        doc: "JPEG with all colours, quantizer 3 of 31",
+        doc: "JPEG without chroma subsampling (4:4:4), quantizer 3 of 31",
         lossless: false,
         in_hardware: false,
         holds_rate: false,

@@ -14,7 +14,8 @@ pub const SYMBOL: (usize, usize) = (11, 11);
 /// Half of a stroke's width, pixels.
 const RADIUS: f32 = 0.6;
 
-/// Each letter's lines on a grid of 4x6, from the left upper corner: points as two digits, lines between blanks.
+/// Strokes of each letter on a grid of 4x6 with its origin at the top left. A point is two digits (column, row); a comma
+/// starts a new stroke.
 const LETTERS: [(char, &str); 37] = [
     ('0', "10 30 41 45 36 16 05 01 10,32 14"),
     ('1', "11 20 26,16 36"),

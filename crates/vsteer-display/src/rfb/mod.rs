@@ -296,7 +296,8 @@ impl<R: Read, W: Write> Client<R, W> {
         &self.screen
     }
 
-    /// What was agreed on, as it came: protocol, encodings by their part of the pixels, and who begins an update.
+    /// What client and server negotiated, according to the data that arrived: protocol version, the share of pixels in each
+    /// encoding, and which side starts an update.
     pub fn negotiated(&self) -> String {
         let came = self.came.iter().map(|(kind, c)| (*kind, c.rectangles, c.pixels));
         let kinds = crate::came::told(came, "rectangles");

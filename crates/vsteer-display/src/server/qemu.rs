@@ -143,7 +143,8 @@ impl GuestScreen {
         Ok(GuestScreen { memory, monitor, version: version(&greeting), shown: 0 })
     }
 
-    /// Wakes the guest. What the monitor answers is no matter: whether it copied is seen.
+    /// Wakes the guest through QEMU's monitor. It ignores the monitor's answer, because the shared memory shows whether the
+    /// guest copied the picture.
     fn wake(&mut self) -> std::io::Result<()> {
         let mut answers = [0; 4096];
         while self.monitor.read(&mut answers).is_ok_and(|n| n > 0) {}

@@ -50,7 +50,7 @@ const APIC_ON: u64 = 1 << 8 | 0xff;
 //
 // Should it not be delivered at all, the hypervisor would take it as being served and let no further one through. So the handler says in r11
 // that it ran, and where it did not, the sleeper says in its place that it was served, and counts that. (One VM in sixty boots slept for ever,
-// in each repetition at the same request; whether by this is not known: GAP(emulated-asleep), docs/decisions/0006.)
+// in each repetition at the same request; whether by this is not known: GAP(emulated-asleep), docs/decisions/0003.)
 global_asm!(
     "vsteer_timer:",
     "push rax",

@@ -43,7 +43,7 @@ pub struct Found {
 /// What was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inventory {
-    /// What the service says of itself.
+    /// Product name and version, as the vSphere reports them.
     pub about: String,
     /// Hosts by name.
     pub hosts: Vec<Found>,

@@ -134,7 +134,7 @@ impl Told {
 /// The counters of a vCPU. `ns`: converts ticks to ns. `siblings`: does its domain have other vCPUs?
 fn counters(vcpu: &Vcpu, ns: &dyn Fn(u64) -> u64, capped: bool, siblings: bool) -> ThreadCounters {
     let of = |state: Runstate| ns(vcpu.ticks[state as usize]);
-    // A domain with a cap that is offline is parked by it; one without is paused, and wants nothing.
+    // If a domain with a cap is offline, its cap parked it. If a domain without a cap is offline, it is paused.
     let (parked, paused) = match capped {
         true => (of(Runstate::Offline), 0),
         false => (0, of(Runstate::Offline)),

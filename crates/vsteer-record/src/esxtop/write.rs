@@ -9,6 +9,8 @@
 //! counted for it, else their sum.
 //!
 //! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which show what a vCPU slept for, and blame.
+//!
+//! GAP(esxtop-tools): no tool of VMware has opened such a file yet.
 
 use super::clock;
 use super::columns::{CPU, MEMBERS};
@@ -98,7 +100,7 @@ impl Plan {
         let mut taken = BTreeSet::new();
         let vms = ids.into_iter().map(|id| {
             let (name, pid) = known.get(&id).copied().unwrap_or((&id.0, 0));
-            // A group's number is the process's or domain's where that is one; numbers are nobody's twice.
+            // A group's id is the VM's process or domain number, if it has one. No two groups have the same id.
             let mut gid = u64::from(pid).max(1);
             while !taken.insert(gid) {
                 gid += 1_000_000;

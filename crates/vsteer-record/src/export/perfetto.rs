@@ -4,6 +4,8 @@
 //! The trace format is protobuf (`protos/perfetto/trace/trace.proto`, Perfetto v50); the two dozen fields needed are
 //! written by hand rather than by a code generator. Each counter is the share of the interval up to its time stamp,
 //! in percent.
+//!
+//! GAP(perfetto-viewer): parsed by Perfetto's own definitions, but not opened in its viewer.
 
 use super::protobuf::{Message, TRACE_PACKET};
 use super::{failed, must_be_new, switches};

@@ -16,9 +16,9 @@ use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
-/// A vCPU that waits less than this, before and after, is left out of errors.
+/// If a vCPU waits less than this share both before and after the change, its error does not count.
 const WAITS_FROM: f64 = 0.05;
-/// A 99th percentile of fewer wake-ups is left out of errors.
+/// The error of a 99th percentile does not count if it is of fewer wake-ups than this.
 const WAKE_UPS_FROM: u64 = 1000;
 
 /// What was measured and simulated.

@@ -34,8 +34,8 @@ const EEVDF_SINCE: (u32, u32) = (6, 6);
 const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
 /// The first kernel that compares an unprotected task with the others at every tick.
 const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
-/// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count
-/// once per concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
+/// The first kernel known to keep all tasks of a pCPU in one queue, whatever their cgroups (kernel/sched/fair.c, 7.3.4). A
+/// cgroup's weight counts once per runnable task, and a timer ends each slice.
 const FLAT_SINCE: (u32, u32) = (7, 3);
 /// The kernel sets the periods of each group's quota off at random: if the recording does not contain the offsets,
 /// results for a host with quotas are means over this many offsets.

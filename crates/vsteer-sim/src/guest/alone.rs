@@ -36,7 +36,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 struct Ticked {
     tick_ns: u64,
-    /// Do its timers name moments (instead of lengths, which Linux rounds up by a tick more)?
+    /// Does the guest set timers to absolute times? Linux rounds a relative time up by one tick more.
     moments: bool,
     guest: Guest,
 }

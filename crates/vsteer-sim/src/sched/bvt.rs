@@ -121,7 +121,7 @@ impl Policy for Bvt {
             },
             Parameter {
                 name: "vit_tick_us",
-                doc: "time between ticks that check for expired timers of VMs with VIT (10 ms: HZ of 100)",
+                doc: "time between ticks that check for expired timers of VMs that use the timer hypercall VIT (10 ms: HZ of 100)",
                 unit: "us",
                 default: 10_000,
                 min: 100,

@@ -45,8 +45,8 @@ pub struct Source {
     pub vms: Vec<String>,
     /// Read vSphere's counters at this interval: 20s, 5m, 30m, 2h or 24h
     ///
-    /// A vSphere keeps one hour of 20s samples, and a day, a week, a month and a year of the longer ones. vsteer reads the
-    /// last --for of them at once, without waiting.
+    /// A vCenter keeps samples of 20s for one hour, of 5m for a day, of 30m for a week, of 2h for a month and of 24h for a year.
+    /// vsteer reads the last --for of them at once, without waiting.
     #[arg(long, value_name = "INTERVAL", default_value = "20s", value_parser = statistics, help_heading = "vSphere",
         hide_short_help = true)]
     pub statistics: Statistics,

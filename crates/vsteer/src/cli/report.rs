@@ -9,9 +9,9 @@ Examples:
   vsteer report before.vsteer
   vsteer report before.vsteer after.vsteer --plan plan.json -o report.html")]
 pub struct Report {
-    /// Recording, or the one before the change
+    /// Recording to report, or the earlier one of two recordings to compare
     pub before: PathBuf,
-    /// Recording after the change
+    /// Later recording, for example after a change
     pub after: Option<PathBuf>,
     /// Show the plan that was applied in between
     #[arg(long, value_name = "FILE")]

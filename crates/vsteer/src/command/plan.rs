@@ -2,6 +2,8 @@
 //!
 //! If the recording has context switches and a replay reproduces what was measured, forecasts come from replays. Else they
 //! come from fluid fair shares. The plan names the method, and standard error the reason.
+//!
+//! GAP(control-in-command): which forecaster to use is still decided here.
 
 use crate::cli::{Method, PlanArgs, PlanFormat, ScopeChoice};
 use crate::interrupt::Interrupt;
@@ -198,7 +200,7 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
         Err(fault) => return Err(fault),
     };
     if let Some(off) = told.calibration().filter(|off| *off > GIVEN_BACK) {
-        let off = format!("ready shares {:.1} percentage points off the measured ones", 100.0 * off);
+        let off = format!("ready time {:.1} percentage points off the measured one", 100.0 * off);
         if a.by == Method::Auto {
             eprintln!(
                 "vsteer: forecasting by fluid fair shares, because a replay gives {off} (`--by replay` uses it anyway)"

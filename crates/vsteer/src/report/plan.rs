@@ -45,7 +45,7 @@ fn forecast(f: &Forecast) -> String {
 
 pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
     let scope = match plan.scope {
-        Scope::Live => "in the running VMs only",
+        Scope::Live => "only in running VMs, until they stop",
         Scope::Persistent => "in the definitions only, from the next start on",
         Scope::Both => "in the running VMs and in their definitions",
     };

@@ -147,7 +147,7 @@ pub fn notes(point: &Point) -> Vec<String> {
             Ended::Runaway => "made no progress: the scheduler or a guest loops there",
         };
         notes.push(format!(
-            "seed {} {why}, {} s after its warm-up",
+            "the run with seed {} {why}, {} s after the warm-up",
             r.seed,
             number(r.measured_ns as f64 / 1e9)
         ));
