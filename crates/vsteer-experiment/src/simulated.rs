@@ -171,7 +171,7 @@ fn apart(name: &str, sd: [f64; 2], n: usize, experiments: usize, seed: u64) -> V
     tally.row("false alarms, no true difference", "Welch", alarms, LEVEL, None);
     tally.row("false alarms, deviations differ", "Welch", unequal, LEVEL, None);
     tally.row("false alarms, no true difference", "Mann-Whitney", ranks, LEVEL_AT_MOST, None);
-    tally.row("covered", "Student's interval of a mean", covered, COVERAGE, None);
+    tally.row("covered", "a mean with Student's t interval", covered, COVERAGE, None);
     tally.row(
         &format!("found, {TRUE_PERCENT} % true"),
         "Welch",

@@ -261,7 +261,10 @@ fn budgets_are_refused(host: &mut KvmHost, vm: &VmConfig, vcpu: &VmThread) {
     let cgroup = vm.cgroup.clone().unwrap();
     let too_much = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 999_999 });
     let fault = host.act(&step(vm, too_much), Scope::Live).unwrap_err();
-    assert!(fault.kind == FaultKind::NotApplied && fault.to_string().contains("raise parents before children"), "{fault}");
+    assert!(
+        fault.kind == FaultKind::NotApplied && fault.to_string().contains("raise parents before children"),
+        "{fault}"
+    );
 }
 
 fn bare_qemu(own_cgroup: bool) -> Completion {

@@ -414,7 +414,7 @@ fn open_stream(folder: &Path, number: u32) -> Result<StreamWriter<File>, Fault> 
 /// The recorded switches of a stretch of time.
 #[derive(Debug, Clone, Default)]
 pub struct Switches {
-    /// In order of time; the last one before the stretch of each pCPU comes first.
+    /// Switches in order of time. The first ones are, for each pCPU, its last switch before the time range.
     pub switches: Vec<Switch>,
     /// What could not be read, one line each.
     pub notes: Vec<String>,

@@ -53,7 +53,7 @@ impl FromStr for Histogram {
         };
         let mut of = read()
             .ok_or_else(|| format!("{text:?} is not a histogram: write NAME or NAME{{label=\"value\"}}"))?;
-        // As a line of the text has it.
+        // The form of a line in the exposition text.
         of.labels.remove("le");
         Ok(match of.metric.strip_suffix("_bucket") {
             Some(metric) => Histogram { metric: metric.to_owned(), ..of },

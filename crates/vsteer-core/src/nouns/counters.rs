@@ -184,7 +184,7 @@ counters! {
         "Held back so that sibling vCPUs catch up; `None` if the hypervisor has no such state or it was \
             not measured.";
     share wait_ns => wait,
-        "Ready and limited together, ns (`schedstat`'s run delay contains only this).",
+        "Ready and limited together, ns: the run delay of `schedstat`, which does not separate the two.",
         "Ready and limited together: esxtop's `%RDY`.";
     share blocked_ns => blocked,
         "Asleep, from switch-out to wake-up, ns.", "Asleep.";

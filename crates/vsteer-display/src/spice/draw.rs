@@ -90,7 +90,7 @@ pub fn copy(body: &[u8], images: &mut Images, screen: &Screen) -> Result<Put, Fa
         );
         return Err(Fault::new(FaultKind::Unsupported, what)
             .because("pixels are put on the screen as they are, and nothing else is read")
-            .help("a guest without a driver of QXL's"));
+            .help("a guest without a QXL driver"));
     }
     if !screen.has(to) {
         return Err(bad(format!("{to:?} lies outside of its screen of {:?}", screen.size())));

@@ -86,7 +86,7 @@ fn unread(kind: u8) -> Fault {
         1 => ("QUIC", "image-compression=lz, glz or off"),
         100 => ("LZ with a palette", "a guest's screen of 32 bits"),
         103 | 106 => ("FROM_CACHE", "a server that heeds that this viewer has no cache"),
-        104 => ("SURFACE", "a screen without a driver of QXL's"),
+        104 => ("SURFACE", "a screen without a QXL driver"),
         105 | 108 => ("JPEG", "jpeg-wan-compression=never"),
         109 => ("LZ4", "image-compression=lz, glz or off"),
         _ => ("an unknown kind", "image-compression=off"),

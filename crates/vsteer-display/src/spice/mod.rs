@@ -70,7 +70,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// QEMU's options of `-spice` that ask for it.
+    /// The options of QEMU's `-spice` that request it.
     pub fn options(self) -> &'static str {
         match self {
             Compression::Raw => "image-compression=off,streaming-video=off",
@@ -231,7 +231,7 @@ impl<R: Read, W: Write> Client<R, W> {
                     let what = format!("a SPICE server has surface {surface} of format {format}");
                     return Err(Fault::new(FaultKind::Unsupported, what)
                         .because("one screen of 32 bits is read")
-                        .help("a guest with one screen of 32 bits and without a driver of QXL's"));
+                        .help("a guest with one screen of 32 bits and without a QXL driver"));
                 }
                 self.screen = Some(Screen::new(sized(width as usize, height as usize)?));
                 self.drawn.clear();
@@ -249,7 +249,7 @@ impl<R: Read, W: Write> Client<R, W> {
                 format!("a SPICE server sent message {other} of its display, which is not read"),
             )
             .because("QEMU draws a plain framebuffer by copies and streams alone")
-            .help("a guest without a driver of QXL's")),
+            .help("a guest without a QXL driver")),
         }
     }
 

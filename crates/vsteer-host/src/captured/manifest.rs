@@ -1,6 +1,6 @@
 //! Which looks does a capture hold, and when was each taken? `capture.json` in the capture's folder.
 //!
-//! The file comes from strangers. This file checks it: the format, the folders' names, and that time goes forward.
+//! Strangers can send a manifest, so this module checks it: the format, the folders' names, and that time goes forward.
 
 use crate::root::Root;
 use serde::{Deserialize, Serialize};

@@ -42,7 +42,7 @@ pub struct Texts {
     pub reservations: String,
 }
 
-/// All that Xen's tools say of how it is set up.
+/// The host's settings, as Xen's tools print them.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// `xl info`.

@@ -7,7 +7,7 @@ pub(super) fn fault(kind: FaultKind, step: &Step) -> Fault {
     Fault::new(kind, format!("cannot change VM {:?} ({})", step.vm_name, step.change))
 }
 
-/// The schedulers that have weights and caps, and the word by which `xl` sets them.
+/// The schedulers that have weights and caps, and the `xl` subcommand that sets them.
 pub(super) fn shares_word(scheduler: &str) -> Option<&'static str> {
     match scheduler {
         "credit" => Some("sched-credit"),

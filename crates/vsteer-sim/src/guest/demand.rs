@@ -68,7 +68,7 @@ pub enum Demand {
         /// Time after which the jobs repeat, ns; `None`: sleep for ever.
         repeat_ns: Option<u64>,
     },
-    /// These bursts in order, each sleep after the last one is done (a closed loop).
+    /// These bursts in order. The vCPU sleeps between them, from the end of one burst on (a closed loop).
     Recorded {
         /// Recorded work, in order of time.
         bursts: Vec<Burst>,

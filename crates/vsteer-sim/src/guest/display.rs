@@ -26,7 +26,7 @@ pub struct DisplaySpec {
     pub period_ns: u64,
     /// CPU time of each frame.
     pub work: Times,
-    /// Time of each on a device after that (a GPU), during which the vCPU sleeps.
+    /// Time that each frame then takes on a device (a GPU), while the vCPU sleeps.
     pub device: Option<Times>,
     /// Lateness, ns, after which the clock restarts with the shown frame; `None`: it catches up without limit.
     pub reset_ns: Option<u64>,

@@ -109,7 +109,7 @@ pub enum DemandForm {
         period: Span,
         /// CPU time of each frame.
         work: TimesForm,
-        /// Time of each on a device after that (a GPU).
+        /// Time that each frame then takes on a device, for example a GPU.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<TimesForm>,
         /// Lateness after which the clock restarts; none: it catches up without limit.

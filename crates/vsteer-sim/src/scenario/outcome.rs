@@ -88,10 +88,15 @@ pub const MEASURES: &[Measure] = &[
         poll",
         |w| w.seen()?.took.quantile_ns(0.8),
     ),
-    measure("cycle_mean", Unit::Time, "from one sleep to the next, mean", |w| match w.seen() {
-        Some(s) => Some(s.cycle_ns as f64 / s.seen as f64),
-        None => w.per_wake_up(w.ns * w.vcpus),
-    }),
+    measure(
+        "cycle_mean",
+        Unit::Time,
+        "mean time from the begin of one sleep to the begin of the next",
+        |w| match w.seen() {
+            Some(s) => Some(s.cycle_ns as f64 / s.seen as f64),
+            None => w.per_wake_up(w.ns * w.vcpus),
+        },
+    ),
     measure(
         "ready_p99",
         Unit::Time,

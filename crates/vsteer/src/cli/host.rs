@@ -60,7 +60,7 @@ fn connect_help() -> String {
 }
 
 impl Source {
-    /// All VMs at `connect`, by the best collector.
+    /// Every VM of the host that the URI `connect` names, measured by the best collector.
     pub fn at(connect: Option<&str>) -> Source {
         Source {
             connect: connect.map(str::to_owned),
