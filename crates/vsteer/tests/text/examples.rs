@@ -47,6 +47,7 @@ const LIVE: &[&str] = &[
 const OF_FILES: &[&str] =
     &["vsteer diagnose before", "vsteer diagnose esxtop", "vsteer diagnose --connect tree:host"];
 
+// GAP(check-minute): these commands run one after another, for 8 s.
 #[test]
 fn examples_run() {
     let folder = tempfile::tempdir().unwrap();
