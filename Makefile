@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check pictures docs build build-all lab bench clean deps-build deps-apart deps-check deps-lab deps-test deps-all deps-bench
+.PHONY: demo test check pictures docs build build-all lab bench clean deps-build deps-apart deps-check deps-docs deps-lab deps-test deps-all deps-bench
 
 demo: deps-lab build-all
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -45,7 +45,7 @@ pictures: deps-check
 	VSTEER_PICTURES=write $(CARGO) test --locked -q -p vsteer --test text pictures
 
 # The documentation as a site, in target/site. `make check` tests its links.
-docs:
+docs: deps-docs
 	python3 -m venv target/docs
 	target/docs/bin/pip install -q zensical==0.0.70
 	target/docs/bin/zensical build --strict
@@ -67,6 +67,8 @@ deps-build:
 	@tools/install-missing.sh build
 deps-check:
 	@tools/install-missing.sh check
+deps-docs:
+	@tools/install-missing.sh docs
 deps-lab:
 	@tools/install-missing.sh lab
 deps-test:

@@ -3,7 +3,7 @@
 # what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|apart|lab|test|all|bench}
+purpose=${1:?usage: install-missing.sh build|check|apart|lab|test|all|bench|docs}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -12,6 +12,10 @@ need() { # need PROGRAM-OR-FILE PACKAGE
 	esac || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac
 }
 
+if [ "$purpose" = docs ]; then
+	need python3 python3
+	python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+fi
 multiarch=$(cc -print-multiarch 2>/dev/null || gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
 need cc gcc
 need make make

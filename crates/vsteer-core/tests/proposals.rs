@@ -446,10 +446,10 @@ mod weights {
             h.told("weights")
         };
         let to = |weight| of(Some(weight)).unwrap();
-        assert_eq!(to(CpuWeight::Shares(1024)), ["tick: weight: 1024 shares -> 8192 shares"]);
-        assert_eq!(to(CpuWeight::Shares(8191)), ["tick: weight: 8191 shares -> 8192 shares"]);
+        assert_eq!(to(CpuWeight::Shares(1024)), ["tick: CPU weight: 1024 shares -> 8192 shares"]);
+        assert_eq!(to(CpuWeight::Shares(8191)), ["tick: CPU weight: 8191 shares -> 8192 shares"]);
         // ESXi's shares are for all vCPUs together: 1000 for each vCPU are normal.
-        assert_eq!(to(CpuWeight::Esxi(15_999)), ["tick: weight: 15999 shares -> 16000 shares"]);
+        assert_eq!(to(CpuWeight::Esxi(15_999)), ["tick: CPU weight: 15999 shares -> 16000 shares"]);
         for none in [Some(CpuWeight::Shares(8192)), Some(CpuWeight::Esxi(16_000)), None] {
             assert_eq!(of(none).unwrap_err(), "no delayed VM has a weight that vsteer can raise with effect");
         }

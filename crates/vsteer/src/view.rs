@@ -337,7 +337,7 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
 fn title(model: &HostModel, view: &View) -> String {
     let busy = model.busy_mean().map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
     format!(
-        "vsteer top   {}   {} VMs on {} pCPUs, {busy} busy   every {:.2} s   {}{}",
+        "vsteer top  {}  {} VMs  {} pCPUs {busy} busy  every {} s  {}{}",
         crate::clock::text(model.from_unix_ns + model.window_ns),
         model.vms.len(),
         model.pcpus.len(),

@@ -418,7 +418,7 @@ mod tests {
     fn words_become_steps() {
         let h = host();
         let of = |text: &str| told(&h, text).unwrap();
-        assert_eq!(of("my:web:weight=512"), ["weight: weight 256 -> weight 512"]);
+        assert_eq!(of("my:web:weight=512"), ["CPU weight: 256 -> 512"]);
         assert_eq!(of("my:web:weight=256"), Vec::<String>::new(), "it is so already");
         assert_eq!(of("my:web:limit=0.5"), ["limit of whole VM: none -> 0.50 CPUs (50000/100000 µs)"]);
         assert_eq!(of("my:web:pin=1-2"), ["vcpu0: pCPUs 0-3 -> 1-2", "vcpu1: pCPUs 0-3 -> 1-2"]);
@@ -443,7 +443,7 @@ mod tests {
         let back = of(&h, &["my:web:pin=1-2", "my:web:pin.1=any"]);
         assert_eq!(back, ["vcpu0: pCPUs 0-3 -> 1-2"], "vCPU 1 is where it was");
         let weight = of(&h, &["my:web:weight=512", "my:web:pin.0=1", "my:web:weight=1024"]);
-        assert_eq!(weight, ["vcpu0: pCPUs 0-3 -> 1", "weight: weight 256 -> weight 1024"]);
+        assert_eq!(weight, ["vcpu0: pCPUs 0-3 -> 1", "CPU weight: 256 -> 1024"]);
         assert_eq!(of(&h, &["my:web:weight=512", "my:web:weight=512"]).len(), 1);
         h.vms[0].limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 50_000 });
         let limit = of(&h, &["my:web:limit=none", "my:web:limit=2"]);
@@ -501,7 +501,7 @@ mod tests {
     fn words_for_vsphere() {
         let h = on_esxi();
         let of = |text: &str| told(&h, text).unwrap();
-        assert_eq!(of("my:web:weight=300000"), ["weight: 2000 shares -> 300000 shares"]);
+        assert_eq!(of("my:web:weight=300000"), ["CPU weight: 2000 shares -> 300000 shares"]);
         assert_eq!(of("my:web:limit=2400MHz"), ["CPU limit: none -> 2400 MHz"]);
         assert_eq!(of("my:web:limit=none"), Vec::<String>::new(), "it is so already");
         assert_eq!(of("my:web:reservation=500MHz"), ["CPU reservation: 0 -> 500 MHz"]);
@@ -539,7 +539,7 @@ mod tests {
         let reserved = "vcpu1: reserved 4000 µs in every 10000 µs and what is left over ->";
         is(&xen, "my:web:budget.1=10ms/10ms", &format!("{reserved} 10000 µs in every 10000 µs"));
         is(&xen, "my:web:budget.1=1500us/10ms", &format!("{reserved} 1500 µs in every 10000 µs"));
-        is(&xen, "my:web:weight=1", "weight: weight 256 -> weight 1");
+        is(&xen, "my:web:weight=1", "CPU weight: 256 -> 1");
         is(&esxi, "my:web:limit=0MHz", "CPU limit: none -> 1 MHz");
         is(&esxi, "my:web:limit=100000000MHz", "CPU limit: none -> 100000000 MHz");
         let cores = "guest topology (sockets x cores x threads): default -> 2x1x1, at its next start";

@@ -24,6 +24,12 @@ impl super::Apply for Weight {
 
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "weight: {} -> {}", self.from, self.to)
+        // The name says what the numbers are; only shares need their unit.
+        match (self.from, self.to) {
+            (CpuWeight::Weight(from), CpuWeight::Weight(to)) | (CpuWeight::Credit(from), CpuWeight::Credit(to)) => {
+                write!(f, "CPU weight: {from} -> {to}")
+            }
+            (from, to) => write!(f, "CPU weight: {from} -> {to}"),
+        }
     }
 }

@@ -52,10 +52,7 @@ fn together_they_weigh_what_they_weighed() {
         .collect();
     // c keeps its weight and has no step.
     assert_eq!((weights, loss), (vec![300, 100], 0.0));
-    assert_eq!(
-        to(&all),
-        [("a", "weight: weight 100 -> weight 300".into()), ("b", "weight: weight 300 -> weight 100".into())]
-    );
+    assert_eq!(to(&all), [("a", "CPU weight: 100 -> 300".into()), ("b", "CPU weight: 300 -> 100".into())]);
     assert!(all.iter().all(|s| s.reason.contains("1.20")));
 }
 

@@ -132,6 +132,7 @@ fn the_picture_of_top() {
 /// ` | first N` at the end of LINE, only the first N lines.
 #[test]
 fn outputs_in_the_documentation() {
+    let mut all = 0;
     for file in pages() {
         let mut made_here = 0;
         let text = std::fs::read_to_string(project(&file)).unwrap();
@@ -147,8 +148,10 @@ fn outputs_in_the_documentation() {
             new += &format!("<!-- made: vsteer {line} -->\n```text\n{}\n```{after}", lines.join("\n"));
             made_here += 1;
         }
+        all += made_here;
         if made_here > 0 {
             made(&file, &new);
         }
     }
+    assert!(all >= 5, "{all} outputs are marked");
 }

@@ -46,7 +46,8 @@ fn lines(screen: &vt100::Screen) -> String {
     screen.rows(0, columns.get()).map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-pub const TOP: &str = "top before.vsteer --interval 1s -n 3";
+/// The table after the first update; at the second one the program ends.
+pub const TOP: &str = "top before.vsteer --interval 500ms -n 2";
 
 #[test]
 fn top_on_a_small_and_a_large_terminal() {
