@@ -32,7 +32,7 @@ fn told(mut program: Command, flag: &str) -> u64 {
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     // A program that starts another has several lines.
     let lines = said.lines().filter(|l| l.starts_with("vsteer-vit:"));
-    let number = |line: &str| line.split("; ").nth(1)?.split(' ').next()?.parse::<u64>().ok();
+    let number = |line: &str| line.split("sent ").nth(1)?.split(' ').next()?.parse::<u64>().ok();
     let counts: Vec<u64> = lines.map(|l| number(l).unwrap_or_else(|| panic!("{l}"))).collect();
     assert!(!counts.is_empty(), "nothing was reported: {said}");
     counts.iter().sum()
