@@ -138,7 +138,8 @@ fn diagnosis_says_by_which_threshold() {
 #[test]
 fn the_plan_moves_and_prints_as_a_script() {
     let (folder, file) = folder(true);
-    let plan = json(&["plan", path(&file)]);
+    let out = folder.path().join("plan.json");
+    let plan = json(&["plan", path(&file), "-o", path(&out)]);
     let steps = plan["steps"].as_array().unwrap();
     assert!(
         !steps.is_empty() && steps.iter().all(|s| s["change"]["setting"] == "node_affinity"),
@@ -148,8 +149,6 @@ fn the_plan_moves_and_prints_as_a_script() {
     assert!(plan["forecast"]["vms"][0]["costop_after"]["likely"].is_number());
     let script = text(&["plan", path(&file), "--format", "powercli"]);
     assert_eq!(script.matches("{ Set-Step ").count(), steps.len());
-    let out = folder.path().join("plan.json");
-    text(&["plan", path(&file), "-o", path(&out)]);
     let refused = vsteer(&["apply", path(&out), "--yes"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("powercli"));
 }

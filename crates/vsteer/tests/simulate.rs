@@ -296,19 +296,18 @@ fn a_recording_replayed_gives_back_what_it_recorded() {
 fn a_recording_tells_what_a_change_does_to_the_same_vms() {
     let dir = tempfile::tempdir().unwrap();
     let folder = &recorded(dir.path(), "s", MIXED);
-    // The same VMs with one VM's weight raised: foretold from the first recording, held against the second.
+    // The same VMs with one VM's weight raised: forecast from the first recording, compared with the second.
     let heavier = MIXED.replace("name = \"timer\"", "name = \"timer\"\nweight = 400");
     let later = &recorded(dir.path(), "t", &heavier);
-    let out = json(&["simulate", "--from", folder, "--under", later, "--json"]);
+    let forecast = dir.path().join("u.vsteer");
+    let forecast = forecast.to_str().unwrap();
+    let out = json(&["simulate", "--from", folder, "--under", later, "--json", "-o", forecast]);
     let error = |of: &str, what: &str| out[of][what].as_f64().unwrap_or(f64::NAN);
     assert!(error("prediction", "ready") < 0.01 && error("prediction", "wake_p99") < 0.1, "{out}");
     assert!(error("prediction", "ready") < 0.5 * out["no_change_ready_error"].as_f64().unwrap(), "{out}");
 
-    // What was foretold is a recording too.
-    let foretold = dir.path().join("u.vsteer");
-    let foretold = foretold.to_str().unwrap();
-    json(&["simulate", "--from", folder, "--under", later, "--json", "-o", foretold]);
-    let again = json(&["simulate", "--from", foretold, "--json"]);
+    // The forecast is a recording too.
+    let again = json(&["simulate", "--from", forecast, "--json"]);
     for (then, now) in vcpus_of(&out).iter().zip(vcpus_of(&again)) {
         let (then, now) = (&then["predicted"]["ready"], &now["measured"]["ready"]);
         assert!((then.as_f64().unwrap() - now.as_f64().unwrap()).abs() < 0.01, "{then} {now}");
