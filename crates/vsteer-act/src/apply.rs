@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::{PLAN_VERSION, Plan};
+use vsteer_core::plural::counted;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Restored};
@@ -64,7 +65,7 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
         FaultKind::Changed,
         format!("plan {} does not match the present state of this host", plan.id),
     )
-    .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
+    .because(format!("{}:{}{tail}", counted(differences.len(), "difference"), shown.concat()))
     .help("make a new plan: vsteer plan -o plan.json"))
 }
 

@@ -15,6 +15,7 @@ pub mod model;
 pub mod nouns;
 pub mod numa;
 pub mod plan;
+pub mod plural;
 pub mod printed;
 pub mod quantity;
 pub mod random;

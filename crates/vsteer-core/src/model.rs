@@ -13,6 +13,7 @@ use crate::nouns::rise;
 use crate::nouns::{
     Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId, VmSample,
 };
+use crate::plural::counted;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -311,8 +312,9 @@ fn too_few(n: usize) -> Fault {
     Fault::new(
         FaultKind::BadInput,
         format!(
-            "cannot compute shares from {n} sample(s): a time window needs \
-        at least two, in order of time"
+            "cannot compute shares from {}: a time window needs \
+        at least two, in order of time",
+            counted(n, "sample")
         ),
     )
     .help("record for longer")

@@ -512,9 +512,9 @@ fn full_pcpus_are_told_with_all_that_is_asked_of_them() {
         h.found("pcpus_overloaded")
     };
     let [found] = &host(2, 0.9)[..] else { panic!() };
-    assert_eq!(found.title, "pCPUs 0-1 are overloaded: VM \"w0\", \"w1\" wait there");
+    assert_eq!(found.title, "pCPUs 0-1 are overloaded: 2 VMs (\"w0\", \"w1\") wait there");
     assert!(
-        found.explanation.contains("share these 2 pCPUs ask for 1.8 pCPUs of work"),
+        found.explanation.contains("VMs on pCPUs 0-1 ask for 1.8 pCPUs of work"),
         "{}",
         found.explanation
     );
@@ -528,8 +528,8 @@ fn full_pcpus_are_told_with_all_that_is_asked_of_them() {
     );
     assert!(near(found.loss_pcpus, 0.2));
     assert!(host(2, 0.89).is_empty() && host(0, 1.0).is_empty());
-    assert!(host(4, 1.0)[0].title.ends_with("VM \"w0\", \"w1\", \"w2\", \"w3\" wait there"));
-    assert!(host(6, 1.0)[0].title.ends_with("\"w0\", \"w1\", \"w2\", \"w3\" and 2 more VMs wait there"));
+    assert!(host(4, 1.0)[0].title.ends_with("4 VMs (\"w0\", \"w1\", \"w2\", \"w3\") wait there"));
+    assert!(host(6, 1.0)[0].title.ends_with("6 VMs (\"w0\", \"w1\", \"w2\", \"w3\" and 2 more) wait there"));
 }
 
 #[test]
@@ -718,7 +718,7 @@ fn vms_of_vspheres_that_wait_and_have_no_known_home_are_told_together() {
     let mut h = crowded_esxi(None);
     h.model.vms[1].vcpus.ready = Some(0.9);
     let [found] = &h.found("node_overloaded")[..] else { panic!("{:?}", h.rules()) };
-    assert_eq!(found.title, "2 VM(s) wait, and vsteer does not know their home NUMA nodes");
+    assert_eq!(found.title, "2 VMs wait, and vsteer does not know their home NUMA nodes");
     assert_eq!((found.vm.clone(), found.loss_pcpus), (Some(VmId("b".into())), 0.0));
     for vm in &mut h.config.vms {
         (vm.manager, vm.vsphere) = (Manager::Bare, None);

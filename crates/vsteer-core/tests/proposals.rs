@@ -400,7 +400,7 @@ mod unpin {
         let told: Vec<String> = steps.iter().map(|s| s.change.to_string()).collect();
         let wider = ["vcpu0: pCPUs 0-1 -> 0-3", "vcpu1: pCPUs 0-1 -> 0-3", "emulator: pCPUs 0-1 -> 0-3"];
         assert_eq!(told, wider);
-        assert_eq!(steps[0].reason, "pCPUs 0-1 are busy while pCPUs 2-3 have 0.5 pCPUs of idle time");
+        assert_eq!(steps[0].reason, "busy: pCPUs 0-1; idle time: 0.5 pCPUs on pCPUs 2-3");
         for (waits, use_of, why) in [
             (0.625, [0.85, 0.9, 0.5, 1.0], "one of its pCPUs is not busy"),
             (0.63, [0.9, 0.9, 0.5, 1.0], "room for less than 80 % of the wait"),

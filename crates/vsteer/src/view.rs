@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::plural::counted;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
@@ -337,10 +338,10 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
 fn title(model: &HostModel, view: &View) -> String {
     let busy = model.busy_mean().map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
     format!(
-        "vsteer top  {}  {} VMs  {} pCPUs {busy} busy  every {} s  {}{}",
+        "vsteer top  {}  {}  {} {busy} busy  every {} s  {}{}",
         crate::clock::text(model.from_unix_ns + model.window_ns),
-        model.vms.len(),
-        model.pcpus.len(),
+        counted(model.vms.len(), "VM"),
+        counted(model.pcpus.len(), "pCPU"),
         view.interval.as_secs_f64(),
         model.collector,
         if view.paused { "   PAUSED" } else { "" }

@@ -5,6 +5,7 @@
 use super::{Context, Finding, Rule, count, percent};
 use crate::nouns::CpuWeight;
 use crate::nouns::pinned_alike;
+use crate::plural::pcpus;
 
 pub const RULE: Rule = Rule {
     name: "dead_weight",
@@ -33,8 +34,9 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
                 title: format!(
-                    "the weight of VM {:?} has no effect: the VM is pinned to pCPUs {cpus} of pool {pool}",
-                    vm.name
+                    "the weight of VM {:?} has no effect: the VM is pinned to {} of pool {pool}",
+                    vm.name,
+                    pcpus(&cpus)
                 ),
                 explanation: "Xen's Credit scheduler grants credits by weight over the whole pool. VMs \
                     pinned to a part of the pool get more credits than they can use there. They then take \

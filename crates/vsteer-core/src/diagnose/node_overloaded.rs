@@ -15,6 +15,7 @@ use crate::model::VmModel;
 use crate::numa::flowchart::{End, Walk};
 use crate::numa::load::Load;
 use crate::numa::moves::{Mend, Move, mend};
+use crate::plural::pcpus;
 
 pub const RULE: Rule = Rule {
     name: "node_overloaded",
@@ -29,7 +30,7 @@ const TRAP: &str = "ESXi may have moved these VMs together: it places VMs that c
 fn moved(c: &Context<'_>, load: &Load, moves: &[Move]) -> String {
     let one = |m: &Move| {
         let node = &load.nodes[m.to];
-        format!("VM {:?} to node {} (pCPUs {})", c.name(&load.guests[m.guest].vm), node.id.0, node.cpus)
+        format!("VM {:?} to node {} ({})", c.name(&load.guests[m.guest].vm), node.id.0, pcpus(&node.cpus))
     };
     format!("move {}, with its memory", moves.iter().map(one).collect::<Vec<_>>().join(", "))
 }
@@ -80,7 +81,10 @@ fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
     Some(Finding {
         rule: RULE.name.to_owned(),
         vm: Some(worst.id.clone()),
-        title: format!("{} VM(s) wait, and vsteer does not know their home NUMA nodes", waiting.len()),
+        title: match waiting.len() {
+            1 => format!("VM {:?} waits, and vsteer does not know its home NUMA node", worst.name),
+            n => format!("{n} VMs wait, and vsteer does not know their home NUMA nodes"),
+        },
         explanation: "One node can be overloaded while another idles. To check this, vsteer needs the VMs' \
             home nodes. esxtop shows them on its screen but does not write them to its file."
             .into(),

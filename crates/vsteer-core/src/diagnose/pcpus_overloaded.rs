@@ -4,6 +4,7 @@
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::CpuSet;
+use crate::plural::pcpus;
 use std::collections::BTreeMap;
 
 pub const RULE: Rule =
@@ -30,12 +31,12 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: None,
-            title: format!("pCPUs {set} are overloaded: {} wait there", list(&names)),
+            title: format!("{} overloaded: {} there", subject(&set), waiting(&names)),
             explanation: format!(
-                "The VMs that share these {} pCPUs ask for {demand:.1} pCPUs of work. Demand that does not \
+                "The VMs on {} ask for {demand:.1} pCPUs of work. Demand that does not \
                     fit becomes ready time. The scheduler divides it by weight, and VMs that mostly sleep \
                     wait at every wake-up.",
-                busy.len()
+                pcpus(&set)
             ),
             evidence: vec![
                 percent("busy share of these pCPUs", mean, Some(c.thresholds.pcpu_busy)),
@@ -54,12 +55,16 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     findings
 }
 
-fn list(names: &[String]) -> String {
-    let quoted: Vec<String> = names.iter().take(4).map(|n| format!("{n:?}")).collect();
-    let more = names.len().saturating_sub(4);
-    if more > 0 {
-        format!("{} and {more} more VMs", quoted.join(", "))
-    } else {
-        format!("VM {}", quoted.join(", "))
+fn subject(set: &CpuSet) -> String {
+    format!("{} {}", pcpus(set), if set.len() == 1 { "is" } else { "are" })
+}
+
+/// The VMs and their verb: `VM "a" waits`, `VMs "a", "b" wait`.
+fn waiting(names: &[String]) -> String {
+    let quoted = names.iter().take(4).map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        1 => format!("VM {quoted} waits"),
+        n @ ..=4 => format!("{n} VMs ({quoted}) wait"),
+        n => format!("{n} VMs ({quoted} and {} more) wait", n - 4),
     }
 }

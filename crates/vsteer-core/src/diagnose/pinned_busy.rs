@@ -2,6 +2,7 @@
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::CpuSet;
+use crate::plural::pcpus;
 
 pub const RULE: Rule =
     Rule { name: "pinned_busy", doc: "a pin keeps a VM on busy pCPUs while other pCPUs idle", check };
@@ -29,8 +30,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
             title: format!(
-                "VM {:?} is pinned to busy pCPUs {pinned} while pCPUs {elsewhere} are partly idle",
-                vm.name
+                "VM {:?} is pinned to busy {} while {} {} partly idle",
+                vm.name,
+                pcpus(&pinned),
+                pcpus(&elsewhere),
+                if elsewhere.len() == 1 { "is" } else { "are" }
             ),
             explanation:
                 "A pin stops the scheduler from using idle pCPUs. The pin only pays off if those pCPUs \

@@ -3,6 +3,7 @@
 //! Unused vCPUs cost CPU time. Their timers and the guest's own scheduling make every sibling wait for a pCPU (lag).
 
 use super::{Context, Finding, Rule, count, percent};
+use crate::plural::counted;
 
 pub const RULE: Rule =
     Rule { name: "too_many_vcpus", doc: "a VM has more vCPUs than it uses, and the vCPUs lag", check };
@@ -39,8 +40,8 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             loss_pcpus: lag,
             disproved_by: "a longer recording shows bursts that use all vCPUs of this VM".into(),
             next: format!(
-                "record a whole day; if the demand stays as low, give the VM {needs} vCPUs at \
-                its next start"
+                "record a whole day; if the demand stays as low, give the VM {} at its next start",
+                counted(needs, "vCPU")
             ),
         });
     }

@@ -11,6 +11,7 @@
 //! known.
 
 use super::load::{Guest, Load, Wanted};
+use crate::plural::counted;
 use serde::{Deserialize, Serialize};
 
 /// Placements that a search tries before it stops and is no longer exact.
@@ -288,8 +289,8 @@ fn fewer_vcpus(load: &Load) -> Option<u32> {
 
 /// Text that says that no moves suffice, and what would.
 pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
-    let less = fewer_vcpus.map(|n| format!("{n} fewer vCPUs in total"));
-    let more = more_cores.map(|n| format!("{n} more cores on every node"));
+    let less = fewer_vcpus.map(|n| format!("{} in total", counted(n, "fewer vCPU")));
+    let more = more_cores.map(|n| format!("{} on every node", counted(n, "more core")));
     match (less, more) {
         (Some(less), Some(more)) => format!("no moves give every node room, but {less} or {more} would"),
         (Some(one), None) | (None, Some(one)) => format!("no moves give every node room, but {one} would"),

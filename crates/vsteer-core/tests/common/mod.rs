@@ -14,6 +14,7 @@ use vsteer_core::topology::{NodeId, NumaNode, Parts};
 use vsteer_core::{CpuSet, Topology};
 
 /// A host under construction.
+#[derive(Clone)]
 pub struct Host {
     pub config: HostConfig,
     pub model: HostModel,

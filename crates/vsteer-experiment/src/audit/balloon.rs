@@ -4,6 +4,7 @@
 
 use super::definition::{elements, name_of};
 use super::{Check, Finding, Tree};
+use vsteer_core::plural::counted;
 
 pub const CHECK: Check = Check { name: "balloon", doc: "memory ballooning", look };
 
@@ -49,7 +50,7 @@ fn look(t: &Tree) -> Vec<Finding> {
     if devices > 0 {
         found.push(Finding::good(
             "balloon of this guest",
-            format!("{devices} device(s)"),
+            counted(devices, "device"),
             "the host can take memory from this guest; the balloon counters in /proc/vmstat show whether \
                 it does",
         ));

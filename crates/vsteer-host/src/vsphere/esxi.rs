@@ -264,7 +264,7 @@ impl Esxi {
         let gaps = self.counted.as_ref().map_or(0, |c| c.gaps);
         self.notes.retain(|n| !n.contains(GAPS));
         if gaps > 0 {
-            self.notes.push(format!("{gaps} {GAPS}: the percentages use only the kept ones"));
+            self.notes.push(format!("{GAPS}: {gaps}; the percentages use the others"));
         }
     }
 
@@ -309,7 +309,7 @@ impl Esxi {
 }
 
 const UNTRIED: &str = "vSphere's API: tested only with govmomi's simulator, not with a real vCenter or ESXi";
-const GAPS: &str = "interval(s) were not kept";
+const GAPS: &str = "intervals that the server did not keep";
 
 fn counted(of: &mut Option<Counted>) -> Result<&mut Counted, Fault> {
     of.as_mut().ok_or_else(|| {

@@ -12,6 +12,7 @@ use crate::actuate::Settings;
 use roxmltree::Node;
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{CgroupLayout, HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread};
+use vsteer_core::plural::counted;
 use vsteer_core::topology::{Core, NodeId, NumaNode, Package, Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -87,7 +88,7 @@ impl Client {
         }
         let homeless = vms.iter().filter(|vm| !hosts.iter().any(|h| vm.host.as_ref() == Some(&h.id))).count();
         if homeless > 0 {
-            notes.push(format!("{homeless} VM(s) are on hosts that this user may not see"));
+            notes.push(format!("this user may not see the hosts of {}", counted(homeless, "VM")));
         }
         if found.is_empty() {
             return Err(Fault::new(FaultKind::NothingThere, format!("{} shows no host", self.place))

@@ -17,6 +17,7 @@ use vsteer_core::nouns::{
     Batch, CgroupLayout, GroupSample, HostConfig, Manager, PcpuSample, Role, ThreadCounters, ThreadSample,
     Tid, VmConfig, VmId, VmSample, VmThread,
 };
+use vsteer_core::plural::counted;
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault};
 
@@ -350,18 +351,19 @@ impl Accounts {
         let Clock { back, gaps, longest_gap_ns, .. } = &self.clock;
         if *back > 0 {
             notes.push(format!(
-                "{file}: its clock stood still or went back {back} time(s): vsteer gives those rows the usual length"
+                "{file}: its clock stood still or went back {}: vsteer gives those rows the usual length",
+                counted(*back, "time")
             ));
         }
         if *gaps > 0 {
             notes.push(format!(
-                "{file}: {gaps} gap(s) between rows, the longest {:.0} s: vsteer gives the rows after a gap the \
-                usual length",
+                "{file}: {} between rows, the longest {:.0} s: vsteer gives the rows after a gap the usual length",
+                counted(*gaps, "gap"),
                 *longest_gap_ns as f64 / 1e9
             ));
         }
         if self.unseen > 0 {
-            notes.push(format!("{file}: worlds are missing from {} row(s)", self.unseen));
+            notes.push(format!("{file}: worlds are missing from {}", counted(self.unseen, "row")));
         }
         notes
     }

@@ -14,6 +14,7 @@ use super::header::{self, Column, Instance, column, vcpu_of};
 use super::rows::shown;
 use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::nouns::{Collector, Role};
+use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 
 /// Counters of worlds and groups, by their place in a stretch of slots.
@@ -203,7 +204,8 @@ impl Columns {
             let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();
             notes.push(format!(
                 "{file}: groups only (sums over all worlds of a VM), no single vCPUs: esxtop -b -a adds them; vsteer treats \
-                {others} group(s) as ESXi's own (name VMs in host.toml if one is a VM)"
+                {} as ESXi's own (name VMs in host.toml if one is a VM)",
+                counted(others, "group")
             ));
         }
         Ok(plan)

@@ -50,6 +50,7 @@ use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::Path;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 
 /// What samples of one file may take up, bytes: beyond it, neighbouring samples are joined.
@@ -240,7 +241,7 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
 
 /// That a file has too few rows; `notes` tell what became of others.
 pub fn too_few(file: &Path, rows: u64, notes: &[String]) -> Fault {
-    let what = format!("{} holds {rows} complete row(s), vsteer needs 2", file.display());
+    let what = format!("{} holds {}, vsteer needs 2", file.display(), counted(rows, "complete row"));
     let fault =
         Fault::new(FaultKind::BadInput, what).help("record more rows: esxtop -b -a -d 5 -n 12 > esxtop.csv");
     // Only a note about a row says why rows are missing: others are about the host.

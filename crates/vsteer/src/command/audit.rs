@@ -3,6 +3,7 @@
 use crate::cli::Audit;
 use crate::text::{folded, one_line};
 use vsteer_core::Fault;
+use vsteer_core::plural::counted;
 use vsteer_experiment::audit::{State, WANTED, audit};
 use vsteer_host::root::Root;
 
@@ -18,7 +19,7 @@ pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
     let tree = vsteer_host::tree::read(&root, &WANTED);
     if let Some(folder) = &a.capture {
         vsteer_host::tree::capture(&tree, folder)?;
-        eprintln!("vsteer: copied {} files to {}", tree.files.len(), folder.display());
+        eprintln!("vsteer: copied {} to {}", counted(tree.files.len(), "file"), folder.display());
         return Ok(());
     }
     let found = audit(&tree);

@@ -15,6 +15,7 @@ use vsteer_act::experiment::{
 };
 use vsteer_act::journal_folder;
 use vsteer_core::nouns::HostConfig;
+use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::description::Of;
 use vsteer_experiment::design::order;
@@ -111,10 +112,10 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
         return Ok(());
     }
     println!(
-        "experiment {}: {} settings, {} questions, seed {}",
+        "experiment {}: {}, {}, seed {}",
         experiment.name,
-        laid.settings.len(),
-        laid.contrasts.len(),
+        counted(laid.settings.len(), "setting"),
+        counted(laid.contrasts.len(), "question"),
         experiment.seed
     );
     for f in &found {

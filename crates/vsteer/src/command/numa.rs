@@ -11,6 +11,7 @@ use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::mend;
 use vsteer_core::numa::vnuma::{GIB, HostShape, NodeShape, Version, VmShape, answer};
+use vsteer_core::plural::counted;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 #[cfg(feature = "host")]
@@ -67,7 +68,7 @@ fn of_settings(a: &Numa, described: &Described, json: bool) -> Result<(), Fault>
         if json {
             all.push(serde_json::json!({ "name": config.hostname, "host": host, "vms": vms }));
         } else {
-            println!("{}: {} VMs, {running} of them running", config.hostname, config.vms.len());
+            println!("{}: {}, {running} of them running", config.hostname, counted(config.vms.len(), "VM"));
             println!("{}", text::numa(None, &host, &vms));
         }
     }

@@ -5,6 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::source::{need_vms, open_host_with, progress, progress_done};
 use crate::text;
 use vsteer_core::Fault;
+use vsteer_core::plural::counted;
 use vsteer_host::recorder::{Asked, Heard, Recorded, check, record};
 
 /// Records.
@@ -52,7 +53,11 @@ fn say(a: &Record, recorded: &Recorded, json: bool) {
             }));
         }
         Recorded::Past { batches, seconds, .. } => {
-            eprintln!("vsteer: wrote {batches} samples of {seconds:.0} s to {}", a.output.display());
+            eprintln!(
+                "vsteer: wrote {} of {seconds:.0} s to {}",
+                counted(*batches, "sample"),
+                a.output.display()
+            );
         }
         Recorded::Live { batches, seconds, collector, unseen, events, marks } if json => {
             text::print_json(&serde_json::json!({
@@ -61,7 +66,11 @@ fn say(a: &Record, recorded: &Recorded, json: bool) {
             }));
         }
         Recorded::Live { batches, seconds, events, .. } => {
-            eprintln!("vsteer: wrote {batches} samples over {seconds:.1} s to {}", a.output.display());
+            eprintln!(
+                "vsteer: wrote {} over {seconds:.1} s to {}",
+                counted(*batches, "sample"),
+                a.output.display()
+            );
             events.iter().for_each(|e| eprintln!("vsteer: {}", text::switches_recorded(e)));
         }
     }

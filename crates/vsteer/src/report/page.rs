@@ -3,6 +3,7 @@
 use super::Document;
 use super::markup::{esc, name};
 use crate::clock;
+use vsteer_core::plural::counted;
 
 /// No script, no request: even a mistake in escaping could do nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
@@ -22,13 +23,13 @@ pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
     };
     let t = &config.topology;
     let (pcpus, vms) = (t.online().len(), config.vms.len());
+    let machine = [(pcpus, "pCPU"), (t.cores().len(), "core"), (t.nodes().len(), "NUMA node"), (vms, "VM")]
+        .map(|(n, noun)| counted(n, noun));
     let facts = format!(
-        "<dl class=\"facts\"><dt>Host</dt><dd>{}</dd><dt>Kernel</dt><dd>{}</dd><dt>Machine</dt><dd>{pcpus} pCPUs, \
-{} cores, {} NUMA node(s), {vms} VMs</dd>{}<dt>Made by</dt><dd>vsteer {}, {}</dd></dl>",
+        "<dl class=\"facts\"><dt>Host</dt><dd>{}</dd><dt>Kernel</dt><dd>{}</dd><dt>Machine</dt><dd>{}</dd>{}<dt>Made by</dt><dd>vsteer {}, {}</dd></dl>",
         name(&config.hostname),
         esc(&config.kernel),
-        t.cores().len(),
-        t.nodes().len(),
+        machine.join(", "),
         d.sides().map(window).collect::<String>(),
         env!("CARGO_PKG_VERSION"),
         clock::text(d.made_unix_ns),

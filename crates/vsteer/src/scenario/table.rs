@@ -2,6 +2,7 @@
 
 use crate::text::one_line;
 use serde_json::{Value, json};
+use vsteer_core::plural::counted;
 use vsteer_sim::scenario::Scenario;
 use vsteer_sim::scenario::outcome::{Ended, Figure, MEASURES, Run, Unit, figure};
 
@@ -134,10 +135,10 @@ pub fn notes(point: &Point) -> Vec<String> {
         let events: u64 = runs.iter().map(|r| r.events).sum();
         let measured = runs.iter().map(|r| r.measured_ns).max().unwrap_or(0) as f64 / 1e9;
         notes.push(format!(
-            "pCPUs busy {} %; {} s measured of {} seed(s), {events} events",
+            "pCPUs busy {} %; {} s measured of {}, {events} events",
             cell(Some(b), Unit::Share),
             number(measured),
-            runs.len()
+            counted(runs.len(), "seed")
         ));
     }
     for r in runs {

@@ -2,9 +2,10 @@
 
 use super::folded;
 use vsteer_core::diagnose::Finding;
+use vsteer_core::plural::counted;
 
 pub fn findings(all: &[Finding], window_s: f64, collector: &str) -> String {
-    let mut out = format!("{} finding(s) over {window_s:.1} s, collector {collector}\n", all.len());
+    let mut out = format!("{} over {window_s:.1} s, collector {collector}\n", counted(all.len(), "finding"));
     for (i, f) in all.iter().enumerate() {
         out.push_str(&format!("\n{}. {}\n", i + 1, super::one_line(&f.title)));
         out.push_str(&folded(&f.explanation, "   ", 100));

@@ -8,6 +8,7 @@
 
 mod errors;
 mod examples;
+mod findings;
 mod help;
 mod links;
 mod output;

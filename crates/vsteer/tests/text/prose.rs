@@ -104,6 +104,12 @@ fn texts_use_todays_words() {
                     continue;
                 }
                 let lower = text.to_lowercase();
+                // "VM(s)": the program knows how many.
+                if lower.match_indices("(s)").any(|(i, _)| lower[..i].ends_with(|c: char| c.is_alphabetic()))
+                {
+                    let name = file.strip_prefix(&crates).unwrap().display();
+                    wrong.push(format!("{name}:{line}: (s) (core::plural::counted): {}", text.trim()));
+                }
                 for (word, instead) in INSTEAD {
                     let at = lower.match_indices(word).any(|(i, _)| {
                         let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());

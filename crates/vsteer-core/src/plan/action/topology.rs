@@ -6,6 +6,7 @@
 
 use super::{Action, Context};
 use crate::nouns::GuestTopology;
+use crate::plural::counted;
 use crate::setting;
 use crate::setting::{Change, Step};
 
@@ -35,7 +36,12 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if vm.guest_topology == Some(to) {
             continue;
         }
-        let reason = format!("{vcpus} vCPUs fit into {sockets} NUMA node(s) of {per_node} cores");
+        let reason = format!(
+            "{} fit into {} of {}",
+            counted(vcpus, "vCPU"),
+            counted(sockets, "NUMA node"),
+            counted(per_node, "core")
+        );
         let change = Change::Topology(setting::Topology { from: vm.guest_topology, to });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }

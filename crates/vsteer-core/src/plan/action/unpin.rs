@@ -9,6 +9,7 @@ use super::{Step, placing};
 use crate::CpuSet;
 use crate::delay::is_delayed;
 use crate::nouns::VmThread;
+use crate::plural::pcpus;
 
 pub const ACTION: Action = Action {
     name: "unpin",
@@ -47,10 +48,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         {
             continue;
         }
-        let reason = format!(
-            "pCPUs {pinned} are busy while pCPUs {elsewhere} have {room:.1} pCPUs of idle \
-            time"
-        );
+        let reason = format!("busy: {}; idle time: {room:.1} pCPUs on {}", pcpus(&pinned), pcpus(&elsewhere));
         let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| anybodys.union(&t.affinity));
         steps.extend(placing(vm, &wider, &reason));
     }

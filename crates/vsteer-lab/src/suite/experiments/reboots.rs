@@ -175,7 +175,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     findings.claim(
         "an experiment over tuned's profile and a kernel word boots at least 4 times and comes to its end, with the power cut twice and vsteer killed once",
         asked >= 4 && *cuts == CUTS.len() && killed == 1,
-        format!("{asked} boots asked for, {} made, power cut {cuts} times, vsteer killed {killed} time(s)", boots.len()),
+        format!("boots requested: {asked}, made: {}, power cuts: {cuts}, vsteer killed: {killed}", boots.len()),
     );
     findings.claim(
         "every run is accounted for, and all that should count do",

@@ -340,7 +340,7 @@ fn by_name(driven: &mut Driven, bench: &Bench, findings: &mut Findings) -> Resul
         "a plan made over the API changes the one of two namesakes that it is of",
         code(&done) == Some(0) && changed == 1 && code(&back) == Some(0) && driven.truth()? == before,
         format!(
-            "{} step(s), {changed} VM(s) changed: {}",
+            "steps: {}, VMs changed: {changed}: {}",
             plan["steps"].as_array().map_or(0, Vec::len),
             done.stderr.trim()
         ),

@@ -1,0 +1,138 @@
+//! One finding of every rule, on small hosts made for it. How a finding is laid out: see the snapshot `diagnose`.
+
+#[path = "../../../vsteer-core/tests/common/mod.rs"]
+mod common;
+
+use common::{Host, words};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use vsteer_core::diagnose::RULES;
+use vsteer_core::model::{Blame, Quantiles};
+use vsteer_core::nouns::*;
+use vsteer_core::{CpuSet, topology};
+
+/// Hosts of two pCPUs whose VMs wait for each other, for host threads, for a quota, or for nothing.
+fn linux_hosts() -> Vec<Host> {
+    let late = Some(Quantiles { count: 500, p50_ns: 2e6, p95_ns: 4e6, p99_ns: 8e6, max_ns: 9e6 });
+    let blame = |culprit, share| Blame { victim: VmId("web".into()), culprit, share };
+    let one = |run: f64, ready: f64| {
+        let mut h = Host::new(2, 1, 1.0);
+        h.vm("web", 1, run, ready, 100.0);
+        h
+    };
+
+    let mut full = one(0.4, 0.3);
+    full.vm("batch", 2, 0.8, 0.02, 0.0);
+    full.config.vms[0].weight = Some(CpuWeight::Shares(512));
+    full.model.blame = Some(vec![
+        blame(Culprit::Vm(VmId("batch".into())), 0.15),
+        blame(Culprit::Process { comm: "backup".into(), pid: 7 }, 0.15),
+    ]);
+    full.model.missing = [("lag_ns", "not measured by polling")].map(|(k, v)| (k.into(), v.into())).into();
+
+    let mut held = one(0.5, 0.0);
+    held.model.vms[0].group.limited = Some(0.07);
+    held.model.vms[0].vcpus.limited = Some(0.06);
+    held.model.vms[0].throttled_per_s = Some(3.0);
+    held.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 100_000 });
+
+    let mut pinned = Host::new(4, 1, 1.0);
+    pinned.vm("web", 2, 0.4, 0.3, 0.0).pin("web", "0-1");
+    pinned.model.pcpus[2].busy = 0.2;
+    pinned.model.pcpus[3].busy = 0.2;
+
+    let mut device = one(0.1, 0.0);
+    device.model.vms[0].threads[1].shares.ready = Some(0.06);
+    device.model.vms[0].threads[1].wake_latency = late;
+
+    let mut stolen = one(0.5, 0.0);
+    stolen.model.pcpus[0].steal = Some(0.06);
+    let mut interrupted = one(0.5, 0.0);
+    interrupted.model.vms[0].vcpus.overlap = Some(0.06);
+
+    let mut timers = one(0.3, 0.2);
+    let vm = &mut timers.model.vms[0];
+    (vm.timers_per_s, vm.timers_late, vm.timers_refused) = (Some(200.0), Some(0.05), Some(0.03));
+
+    let mut wide = Host::new(4, 1, 0.5);
+    wide.vm("web", 4, 0.1, 0.0, 0.0);
+    wide.model.vms[0].vcpus.lag = Some(0.05);
+
+    let mut well = Host::new(2, 1, 0.25);
+    well.vm("web", 1, 0.6, 0.01, 0.0);
+    vec![full, held, pinned, device, stolen, interrupted, timers, wide, well]
+}
+
+/// Hosts with several NUMA nodes.
+fn numa_hosts() -> Vec<Host> {
+    let mut remote = Host::new(4, 2, 0.5);
+    remote.vm("web", 2, 0.3, 0.0, 10.0);
+    remote.model.vms[0].memory_local = Some(0.4);
+
+    let mut homeless = Host::new(6, 3, 0.5);
+    homeless.vm("web", 2, 0.3, 0.0, 0.0);
+    homeless.config.vms[0].manager = Manager::Xen;
+    homeless.config.topology = topology::machine(3, 1, 2, 1).unwrap();
+
+    let esxi = |homes: Option<u32>| {
+        let mut h = Host::new(8, 2, 0.0);
+        h.config.topology = topology::machine(2, 1, 4, 1).unwrap();
+        h.vm("web", 4, 0.4, 0.2, 0.0).vm("db", 4, 0.35, 0.2, 0.0);
+        for vm in &mut h.config.vms {
+            vm.manager = Manager::Vsphere("vm-1".into());
+            vm.vsphere = Some(VsphereVm { home_nodes: homes.map(CpuSet::single), ..VsphereVm::default() });
+        }
+        h.model.pcpus.iter_mut().take(4).for_each(|p| p.busy = 0.8);
+        h
+    };
+    vec![remote, homeless, esxi(Some(0)), esxi(None)]
+}
+
+/// Xen hosts with the Credit scheduler.
+fn xen_hosts() -> Vec<Host> {
+    let credit = |mut h: Host, weights: [u64; 2]| {
+        let cpus = CpuSet::first(h.model.pcpus.len() as u32);
+        for (vm, weight) in h.config.vms.iter_mut().zip(weights) {
+            (vm.manager, vm.weight) = (Manager::Xen, Some(CpuWeight::Credit(weight)));
+            let (name, scheduler) = ("Pool-0".into(), "credit".into());
+            vm.pool = Some(CpuPool { name, scheduler, cpus: cpus.clone(), parameters: BTreeMap::new() });
+        }
+        h
+    };
+    let mut boosted = Host::new(1, 1, 1.0);
+    boosted.vm("batch", 1, 0.6, 0.4, 0.0).vm("web", 1, 0.4, 0.01, 250.0);
+    boosted.model.vms[0].threads[0].preemptions_per_s = Some(250.0);
+    let (victim, culprit) = (VmId("batch".into()), Culprit::Vm(VmId("web".into())));
+    boosted.model.blame = Some(vec![Blame { victim, culprit, share: 0.4 }]);
+
+    let mut dead = Host::new(2, 1, 0.5);
+    dead.vm("batch", 1, 0.3, 0.2, 0.0).pin("batch", "1").vm("web", 1, 0.5, 0.2, 0.0).pin("web", "1");
+
+    let mut driver = Host::new(2, 1, 0.5);
+    driver.vm("Domain-0", 1, 0.1, 0.06, 200.0);
+    driver.config.vms[0].pid = 0;
+    vec![credit(boosted, [256, 256]), credit(dead, [256, 768]), credit(driver, [256, 256])]
+}
+
+#[test]
+fn one_of_every_rule() {
+    let hosts = [linux_hosts(), numa_hosts(), xen_hosts()].concat();
+    let all: Vec<_> = hosts.iter().flat_map(Host::findings).collect();
+    let mut out = String::new();
+    for rule in RULES {
+        let mut found: Vec<_> = all.iter().filter(|f| f.rule == rule.name).collect();
+        assert!(!found.is_empty(), "no host here has a finding of {}", rule.name);
+        // Two texts of one rule that differ only in their numbers or VMs need one reading.
+        found.dedup_by(|a, b| a.disproved_by == b.disproved_by && a.next == b.next);
+        writeln!(out, "== {}\n", rule.name).unwrap();
+        for f in found {
+            writeln!(out, "{}\n\n{}", f.title, f.explanation).unwrap();
+            for e in words(&f.evidence) {
+                let (quantity, value) = e.rsplit_once(": ").unwrap();
+                writeln!(out, "  {quantity:<70}  {value}").unwrap();
+            }
+            writeln!(out, "next: {}\ndisproved if: {}\n", f.next, f.disproved_by).unwrap();
+        }
+    }
+    insta::assert_snapshot!("every_finding", out);
+}
