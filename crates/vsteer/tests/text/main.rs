@@ -6,6 +6,7 @@
 
 #![cfg(feature = "host")]
 
+mod apply;
 mod errors;
 mod examples;
 mod findings;
