@@ -56,3 +56,22 @@ fn links_lead_somewhere() {
     }
     assert!(links > 30 && wrong.is_empty(), "{links} links; these lead nowhere:\n{}", wrong.join("\n"));
 }
+
+/// A longer cell is prose: it belongs under the table.
+#[test]
+fn table_cells_are_short() {
+    let readmes = ["crates/vsteer-guest/README.md", "crates/vsteer-lab/README.md"].map(str::to_owned);
+    let (mut cells, mut wrong) = (0, Vec::new());
+    for page in pages().into_iter().chain(readmes) {
+        let text = std::fs::read_to_string(project(&page)).unwrap();
+        for row in prose(&text).filter(|l| l.starts_with('|')) {
+            for cell in row.split('|').map(str::trim) {
+                cells += 1;
+                if cell.chars().count() > 160 {
+                    wrong.push(format!("{page}: {} characters: {cell}", cell.chars().count()));
+                }
+            }
+        }
+    }
+    assert!(cells > 1_000 && wrong.is_empty(), "{cells} cells; too long:\n{}", wrong.join("\n"));
+}
