@@ -248,7 +248,7 @@ fn what_is_wrong_is_named() {
     };
     let whole = batch(true);
     let header = whole.split_inclusive("\r\n").next().unwrap().to_owned();
-    fails(&header, "0 complete row(s)");
+    fails(&header, "0 complete rows");
     fails(&whole[..header.len() + 40], "ends inside this row");
     fails("\"(PDH-CSV 4.0) (UTC)(0)\",\"\\\\h\\Memory\\Free\"\r\n", "no VM");
     std::fs::write(folder.path().join("host.toml"), "sockets = 2\ncores_per_socket = 9\n").unwrap();
