@@ -553,7 +553,7 @@ fn run_cases(
     };
     let ran = session::run_all(cases, &bench, &tell)?;
     if let Some(file) = &claims.claims {
-        session::write_claims(&ran, file)?;
+        session::write_claims(&ran, &bench, file)?;
     }
     let sums = session::Sums::of(&ran);
     print(output, &ran, || println!("{sums}"));

@@ -155,16 +155,25 @@ pub fn run_all(cases: &[&Case], bench: &Bench, tell: &(dyn Fn(&Ran) + Sync)) -> 
     }
 }
 
-/// Writes all claims into a file.
+/// Writes all claims into a file, after a comment that says what was run, when and where.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_claims(ran: &[Ran], file: &Path) -> Result<(), Fault> {
-    write_file(file, tap(ran))
+pub fn write_claims(ran: &[Ran], bench: &Bench, file: &Path) -> Result<(), Fault> {
+    let kernel = rustix::system::uname();
+    let about = format!(
+        "seed {}, {}, {}, Linux {}, {} pCPUs",
+        bench.seed,
+        if bench.full { "full size" } else { "short" },
+        jiff::Timestamp::now().strftime("%Y-%m-%d"),
+        kernel.release().to_string_lossy(),
+        std::thread::available_parallelism().map_or(1, usize::from)
+    );
+    write_file(file, tap(ran, &about))
 }
 
-fn tap(ran: &[Ran]) -> String {
-    let mut text = "TAP version 13\n".to_owned();
+fn tap(ran: &[Ran], about: &str) -> String {
+    let mut text = format!("TAP version 13\n# {about}\n");
     let mut n = 0;
     // A line each, whatever is told. Only the last ` # SKIP ` of a line is a directive.
     let line = |words: &str| words.replace(['\n', '\r'], " ").replace(" # ", " ");
@@ -173,10 +182,13 @@ fn tap(ran: &[Ran]) -> String {
             n += 1;
             let claim = line(&format!("{}: {}", r.case, check.claim));
             let _ = match (check.outcome(), &check.not_judged) {
-                (Outcome::Failed, _) => writeln!(text, "not ok {n} - {claim}\n# {}", line(&check.found)),
+                (Outcome::Failed, _) => writeln!(text, "not ok {n} - {claim}"),
                 (_, Some(why)) => writeln!(text, "ok {n} - {claim} # SKIP {}", line(why)),
                 (_, None) => writeln!(text, "ok {n} - {claim}"),
             };
+            if !check.found.is_empty() {
+                let _ = writeln!(text, "# {}", line(&check.found));
+            }
         }
         if let Some(why) = cut_short(r) {
             n += 1;
@@ -241,8 +253,8 @@ mod tests {
         assert_eq!(Sums::of(&ran), Sums { passed: 1, failed: 3, skipped: 1 });
         assert_eq!(Sums::of(&ran).to_string(), "1 passed, 3 failed, 1 skipped");
         assert_eq!(
-            tap(&ran),
-            "TAP version 13\nok 1 - a: it holds\nok 2 - a: it is late # SKIP the machine was busy\n\
+            tap(&ran, "seed 1"),
+            "TAP version 13\n# seed 1\nok 1 - a: it holds\n# 3\nok 2 - a: it is late # SKIP the machine was busy\n\
              not ok 3 - b: it holds SKIP no\n# two lines\nnot ok 4 - c: it runs to its end\n# it made no claim\n\
              not ok 5 - d: it runs to its end\n# no machine\n1..5\n"
         );

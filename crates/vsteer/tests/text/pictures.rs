@@ -128,6 +128,39 @@ fn the_picture_of_top() {
     );
 }
 
+/// What the lab measured, from the files that `vsteer-lab run CASE --claims` wrote.
+#[test]
+fn results_of_the_lab() {
+    let page = std::fs::read_to_string(project("docs/accuracy.md")).unwrap();
+    let (before, rest) = page.split_once("<!-- made: docs/results -->\n").expect("the page has this mark");
+    let (_, after) = rest.split_once("<!-- end -->").expect("the mark has an end");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(project("docs/results")).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    let mut out = String::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut lines = text.lines().skip(1).peekable();
+        let about = lines.next().and_then(|l| l.strip_prefix("# ")).expect("what was run");
+        let case = file.file_stem().unwrap().to_str().unwrap();
+        let _ = write!(out, "\n### {case}\n\n`vsteer lab run {case}`, {about}.\n\n");
+        while let Some(line) = lines.next() {
+            let Some((outcome, claim)) = line.split_once(" - ") else { continue };
+            let (claim, skipped) = claim.split_once(" # SKIP ").map_or((claim, None), |(c, w)| (c, Some(w)));
+            let outcome = match (outcome.starts_with("not"), skipped) {
+                (true, _) => "**does not hold**".to_owned(),
+                (false, Some(why)) => format!("not judged ({why})"),
+                (false, None) => "holds".to_owned(),
+            };
+            let claim = claim.split_once(": ").map_or(claim, |(_, words)| words);
+            let found =
+                lines.next_if(|l| l.starts_with("# ")).map_or(String::new(), |l| format!(": {}", &l[2..]));
+            let _ = writeln!(out, "- {outcome}: {claim}{found}");
+        }
+    }
+    made("docs/accuracy.md", &format!("{before}<!-- made: docs/results -->\n{out}\n<!-- end -->{after}"));
+}
+
 /// Printed outputs stand in Markdown between `<!-- made: vsteer LINE -->` and the end of the code block that follows. With
 /// ` | first N` at the end of LINE, only the first N lines.
 #[test]
