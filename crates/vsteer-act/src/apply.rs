@@ -58,6 +58,11 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     if differences.is_empty() {
         return Ok(());
     }
+    if plan.parent.is_simulated() {
+        let what = format!("cannot apply plan {}: it was made for a simulated host", plan.id);
+        return Err(Fault::new(FaultKind::Changed, what)
+            .help("make a plan on the host that you want to change: vsteer plan -o plan.json"));
+    }
     let shown: Vec<String> = differences.iter().take(8).map(|d| format!("\n    {d}")).collect();
     let more = differences.len().saturating_sub(8);
     let tail = if more > 0 { format!("\n    and {more} more") } else { String::new() };

@@ -524,7 +524,15 @@ pub struct QuotaClocks {
     pub above_ns: u64,
 }
 
+/// Begins the kernel of a simulated host, in place of a kernel's version.
+pub const SIMULATED: &str = "vsteer simulator, ";
+
 impl HostConfig {
+    /// Is it a host of `vsteer simulate`?
+    pub fn is_simulated(&self) -> bool {
+        self.kernel.starts_with(SIMULATED)
+    }
+
     /// Does the manager of any VM schedule vCPUs together?
     pub fn co_schedules(&self) -> bool {
         self.vms.iter().any(|vm| vm.manager.co_schedules())
@@ -560,10 +568,12 @@ impl HostConfig {
                 lines.push(format!("{what}: was {a}, is {b}"));
             }
         };
-        differ("machine id", format!("{:?}", self.machine_id), format!("{:?}", now.machine_id));
+        let id = |of: &HostConfig| of.machine_id.clone().unwrap_or_else(|| "unknown".to_owned());
+        differ("machine id", id(self), id(now));
         differ("kernel", self.kernel.clone(), now.kernel.clone());
         differ("online pCPUs", self.topology.online().to_string(), now.topology.online().to_string());
-        differ("cgroups", format!("{:?}", self.cgroups), format!("{:?}", now.cgroups));
+        let layout = |of: &HostConfig| format!("{:?}", of.cgroups).to_lowercase();
+        differ("cgroups", layout(self), layout(now));
         for old in &self.vms {
             let Some(new) = now.vm(&old.id) else {
                 differ(&format!("VM {:?}", old.name), "running".into(), "gone".into());
@@ -571,7 +581,8 @@ impl HostConfig {
             };
             let of = |what: &str| format!("VM {:?}, {what}", old.name);
             differ(&of("process"), old.pid.to_string(), new.pid.to_string());
-            differ(&of("weight"), format!("{:?}", old.weight), format!("{:?}", new.weight));
+            let weight = |vm: &VmConfig| vm.weight.map_or("unknown".to_owned(), |w| w.to_string());
+            differ(&of("weight"), weight(old), weight(new));
             differ(&of("limits"), format!("{:?}", old.limits), format!("{:?}", new.limits));
             differ(&of("pool"), format!("{:?}", old.pool), format!("{:?}", new.pool));
             differ(&of("memory nodes"), format!("{:?}", old.memory_nodes), format!("{:?}", new.memory_nodes));

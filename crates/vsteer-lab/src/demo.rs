@@ -443,7 +443,7 @@ fn periodic_wait_less(pairs: &[Pair<'_>]) -> [Check; 2] {
             (mean(&mut periodic.iter().map(|p| of(p.0))), mean(&mut periodic.iter().map(|p| of(p.1))));
         let found = match (a, b) {
             (Some(a), Some(b)) => {
-                format!("{:.2} -> {:.2} {unit}, to {:.3}", a * scale, b * scale, ratio(a, b))
+                format!("{:.2} -> {:.2} {unit}, {:.1} % of it", a * scale, b * scale, 100.0 * ratio(a, b))
             }
             _ => "not reported".to_owned(),
         };

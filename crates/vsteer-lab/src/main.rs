@@ -563,6 +563,11 @@ fn run_cases(
 fn print_demo(shown: &demo::Demo) {
     let percent = |v: Option<f64>| v.map_or("-".into(), |v| format!("{:.1}", 100.0 * v));
     let late = |v: &demo::Seen| v.lateness_ms.map_or("-".into(), |l| format!("{:.2} / {:.1}", l.mean, l.p99));
+    // A periodic VM works for no time, so its rate is not a measure.
+    let work = |v: &demo::Seen| match v.work_units_per_s {
+        Some(rate) if rate >= 0.5 => format!("{rate:.0}"),
+        _ => "-".to_owned(),
+    };
     println!("\n{}  (seed {}, {})", shown.plan_title, shown.seed, shown.spec);
     println!(
         "{:<18} {:<10} {:>18} {:>22} {:>24}",
@@ -578,8 +583,8 @@ fn print_demo(shown: &demo::Demo) {
             percent(a.ready_share),
             late(b),
             late(a),
-            number(b.work_units_per_s.map(f64::round)),
-            number(a.work_units_per_s.map(f64::round)),
+            work(b),
+            work(a),
         );
     }
     shown.checks.iter().for_each(|c| println!("{c}"));

@@ -13,8 +13,7 @@ use vsteer_core::nouns::{
     Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
 };
 
-/// What the kernel's name of a simulated host begins with; the policy's name follows.
-pub const SIMULATED: &str = "vsteer simulator, ";
+pub use vsteer_core::nouns::SIMULATED;
 
 /// The process of a simulated VM; its threads' numbers follow.
 fn pid(setup: &Setup, vm: usize) -> u32 {

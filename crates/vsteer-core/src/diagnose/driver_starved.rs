@@ -24,11 +24,13 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         if ready < c.thresholds.ready_per_vcpu && !slow {
             continue;
         }
-        let mut evidence =
-            vec![percent("ready share per vCPU of Domain-0", ready, Some(c.thresholds.ready_per_vcpu))];
-        evidence.extend(
-            p99.map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns))),
-        );
+        // Only what exceeds its threshold is evidence.
+        let long = (ready >= c.thresholds.ready_per_vcpu)
+            .then(|| percent("ready share per vCPU of Domain-0", ready, Some(c.thresholds.ready_per_vcpu)));
+        let late = p99.filter(|p| *p > c.thresholds.wake_p99_ns);
+        let late =
+            late.map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns)));
+        let mut evidence: Vec<_> = long.into_iter().chain(late).collect();
         let weight = config.weight.map_or(1.0, CpuWeight::relative);
         evidence.push(super::count("weight of Domain-0, multiple of the default", weight, "x", None));
         findings.push(Finding {

@@ -30,15 +30,12 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     for (_, vm) in c.vms() {
         for t in vm.threads.iter().filter(|t| waits(c, t)) {
             let (ready, p99) = (ready(t), p99(t));
-            let mut evidence = vec![percent(
-                "ready share of this \
-                thread",
-                ready,
-                Some(c.thresholds.ready_per_vcpu),
-            )];
-            evidence.extend(
-                p99.map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns))),
-            );
+            // Only what exceeds its threshold is evidence.
+            let long = (ready >= c.thresholds.ready_per_vcpu)
+                .then(|| percent("ready share of this thread", ready, Some(c.thresholds.ready_per_vcpu)));
+            let late = p99
+                .filter(|p| *p > c.thresholds.wake_p99_ns)
+                .map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns)));
             findings.push(Finding {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
@@ -46,7 +43,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 explanation: "This thread serves the VM's disks, network or timers. While the thread \
                     waits, the guest waits, even if its vCPUs have no ready time."
                     .into(),
-                evidence,
+                evidence: long.into_iter().chain(late).collect(),
                 loss_pcpus: ready,
                 disproved_by: "the guest's latency does not improve when only this thread gets \
                     priority"

@@ -33,7 +33,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 disproved_by: "the ready time does not change while the other VM is paused or moved \
                     away"
                     .into(),
-                next: "run vsteer plan: it separates the two VMs or gives this one priority".into(),
+                next: "run vsteer plan: it says whether another weight or place would help this VM".into(),
             });
         }
     }

@@ -23,7 +23,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         explanation: lines.join("\n"),
         evidence: Vec::new(),
         loss_pcpus: 0.0,
-        disproved_by: "a recording that contains these quantities".into(),
+        disproved_by: "the recording contains these quantities".into(),
         next: next.into(),
     }]
 }

@@ -13,11 +13,11 @@ pub fn verdict(v: &Verdict) -> String {
         None => "better for some VMs, worse for others",
     };
     let mut out = format!(
-        "verdict: {overall}   (probability of any false alarm: at most {:.0} %; sums over vCPUs in % of one pCPU)\n",
+        "verdict: {overall}\n   values are sums over vCPUs, in % of one pCPU; the chance of any false alarm is at most {:.0} %\n",
         100.0 * v.options.alpha
     );
     out.push_str(&format!(
-        "   {:<22} {:<6} {:>8} {:>9} {:>18} {:>10}  {:<14} blocks\n",
+        "   {:<22} {:<6} {:>8} {:>9} {:>18} {:>10}  {:<14} blocks x samples\n",
         "VM", "", "before", "after", "difference", "visible", "result"
     ));
     for f in &v.findings {
