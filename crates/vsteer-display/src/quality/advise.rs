@@ -146,7 +146,7 @@ fn of_group(rows: &[&Row], wanted: Wanted) -> Advice {
 fn judge(row: &Row, wanted: Wanted) -> Judged {
     // A picture without letters counts as legible if it arrives.
     let legible_fps = row.legible_fps.unwrap_or(row.received_fps);
-    // Frames that nobody saw have no cost per frame. The advice says that nothing arrived.
+    // Frames that were never presented have no cost per frame. The advice says that nothing arrived.
     let server_ms = row.cpu.server_ms.unwrap_or(0.0);
     let cpu_percent = server_ms * row.sent_fps.unwrap_or(row.received_fps) / 10.0;
     let foreign = row.negotiated.is_some();

@@ -23,8 +23,8 @@ use vsteer_record::Recording;
 /// The least length of each window. The reason is not noise but a bias: when a waking thread preempts
 /// another, the kernel's clock for the latter stops at the wake-up (`rq_clock_skip_update()`), 6 to 10 us
 /// before the switch that eBPF sees. With timers of 10 ms there are 600 preemptions per second and vCPU,
-/// which gives up to four fifths of the allowed difference. So the full size uses 10 ms timers; the short one
-/// uses 40 ms.
+/// which gives up to four fifths of the allowed difference. This is the full size; the short one has timers
+/// of 40 ms.
 const SECONDS: u64 = 20;
 /// If a VM's quota is used up, at least this part of its time must be limited.
 const LIMITED_LEAST: f64 = 0.2;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::mem::size_of;
 use vsteer_core::nouns::{Batch, PcpuSample, ThreadSample, Tid, VmId, VmSample};
 
-/// Samples, of which some are dropped if there are too many.
+/// Samples; some are dropped if there are too many.
 pub(super) struct Kept {
     limit_bytes: usize,
     batches: Vec<Batch>,

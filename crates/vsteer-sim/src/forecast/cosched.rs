@@ -80,7 +80,7 @@ struct Got {
     costop: f64,
 }
 
-/// A host of which only shares are known, with its fitted demands.
+/// A host with known shares only, and its fitted demands.
 pub struct Cosched<'a> {
     config: &'a HostConfig,
     model: &'a HostModel,

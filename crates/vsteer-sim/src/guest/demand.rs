@@ -52,7 +52,7 @@ pub enum Demand {
     },
     /// While on (by the clock), computes and sleeps in turn; then sleeps while off.
     OnOff {
-        /// Length of each on phase; a burst at its end is finished.
+        /// Length of each on phase; a burst still running at its end is completed.
         on: Times,
         /// Length of each off phase.
         off: Times,

@@ -143,7 +143,7 @@ enum Doing {
     Spin,
     /// Waits, blocked; also before all members exist.
     Sleep,
-    /// Only the first member: it was told that the region has ended.
+    /// Only the first member: it knows that the region has ended.
     Told,
     /// Only the first member: the serial part between regions.
     Between,

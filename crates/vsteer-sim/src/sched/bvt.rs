@@ -215,8 +215,8 @@ impl Policy for Bvt {
             orders.interrupt(Pcpu(p as u32));
             return;
         }
-        // The running vCPU may run for its allowance plus its lead, counted from its start. If that end is
-        // earlier, it applies.
+        // The running vCPU's turn ends after its allowance plus its lead, counted from its start. This
+        // applies if it is earlier than the present end.
         let end_ns = view.since_ns(Vcpu(current)) + self.turn_ns(current, evt - its);
         if end_ns <= now_ns {
             orders.interrupt(Pcpu(p as u32));

@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Runs of one second in a round, for each setting and for the bare loop; an experiment has at least five
 /// blocks.
 const SECONDS: usize = 5;
-/// How much longer a command of one second may be. Rounds of a calm machine differ by a hundredth of that.
+/// How much longer a command of one second may be, as a ratio. Rounds of a calm machine differ by about a
+/// hundredth.
 const LONGER: Rule =
     Rule { bound: Bound::AtMost(1.01), band: 0.002, least: 2, most: 6, load_only_hurts: false };
 /// Blocks of two empty runs in a round.

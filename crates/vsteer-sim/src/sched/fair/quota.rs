@@ -28,7 +28,7 @@ pub(super) struct Bandwidth {
     runtime_ns: i64,
     /// The start of the next period; 0 while no line asks.
     next_ns: i64,
-    /// No line took anything in the last period.
+    /// No line has taken anything since the start of the period.
     idle: bool,
 }
 
