@@ -1,6 +1,6 @@
-//! How is told what a server sent, by kind? Most of the pixels first.
+//! Describes what a server sent, by kind, the kind with most pixels first.
 
-/// `kinds` by name, each with how many pieces came and their pixels; `pieces` is what a piece is called.
+/// `kinds` by name, each with the number of pieces and of their pixels; `pieces` is the word for a piece.
 pub fn told(kinds: impl IntoIterator<Item = (&'static str, u64, u64)>, pieces: &str) -> String {
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     let all: u64 = kinds.iter().map(|(.., pixels)| pixels).sum();

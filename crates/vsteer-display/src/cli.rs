@@ -1,4 +1,4 @@
-//! What can be asked for, and what is made of it.
+//! The command line of vsteer-display, and its short commands.
 
 mod run;
 
@@ -64,11 +64,11 @@ pub fn completions(shell: clap_complete::Shell) {
 /// `man FOLDER`.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// If the folder cannot be written.
 pub fn man(folder: &Path) -> Result<(), Fault> {
     let failed = |e: &std::io::Error| Fault::io(format!("writing manual pages to {}", folder.display()), e);
     std::fs::create_dir_all(folder).map_err(|e| failed(&e))?;
-    // Pages are named after the program that is there, whichever way it was called.
+    // The pages have the program's name, however it was called.
     clap_mangen::generate_to(Cli::command().bin_name("vsteer-display"), folder).map_err(|e| failed(&e))
 }
 
@@ -287,10 +287,10 @@ pub fn servers(json: bool) -> Result<(), Fault> {
 }
 
 impl AdviseOptions {
-    /// Says it.
+    /// Prints the advice.
     ///
     /// # Errors
-    /// A file or log that cannot be read or holds no rows; numbers that nobody can want.
+    /// A file or log that cannot be read or has no rows; impossible requirements.
     pub fn advise(&self) -> Result<(), Fault> {
         let wanted = Wanted { fps: self.fps, cpu_percent: self.cpu_percent };
         if !(0.0..=1000.0).contains(&wanted.fps) || !(0.0..=1e5).contains(&wanted.cpu_percent) {
@@ -332,7 +332,7 @@ impl AdviseOptions {
     }
 }
 
-/// What a run printed, as far as advice wants it.
+/// The parts of a run's output that the advice needs.
 #[derive(Deserialize)]
 struct Said {
     rows: Vec<Row>,
@@ -342,7 +342,7 @@ impl ShowOptions {
     /// Writes the frame.
     ///
     /// # Errors
-    /// What cannot be drawn or encoded; a file that cannot be written.
+    /// A picture that cannot be drawn or encoded; a file that cannot be written.
     pub fn show(&self) -> Result<(), Fault> {
         const FPS: u32 = 60;
         let size = self.picture.size("1080p")?;

@@ -1,10 +1,13 @@
-//! The network between a server and a viewer of datagrams: a relay with a rate, a delay, random loss and a bounded queue.
+//! The network between a server and a viewer that use datagrams: a relay with a rate, a delay, random loss
+//! and a bounded queue.
 //!
-//! What comes for it goes on to the viewer's port. A datagram may be lost by lot (seeded: of one seed the same ones of their order); else it waits for the rate behind those before
-//! it, and is dropped where more bytes than the queue holds would wait; then it is later by the delay. What is decided is decided by [`Shaper`], which knows no clock.
+//! It passes on each received datagram to the viewer's port. A datagram may be lost at random (with the same
+//! seed, the same numbers are lost). Otherwise it waits for the rate behind earlier ones. If more bytes would
+//! wait than the queue holds, it is dropped. Then it is delayed. [`Shaper`] makes all decisions without a
+//! clock.
 //!
-//! Source: drop-tail queue behind a token bucket whose depth is one datagram (as `tc-tbf(8)` with `burst` of one). Left out: a way back (RTCP), jitter,
-//! reordering, bursts of loss (GAP(display-datagrams)).
+//! Source: drop-tail queue behind a token bucket whose depth is one datagram (as `tc-tbf(8)` with `burst` of
+//! one). Left out: a way back (RTCP), jitter, reordering, bursts of loss (GAP(display-datagrams)).
 
 use crate::cpu;
 use crate::link::{Link, until};
@@ -19,40 +22,40 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// The largest there is, bytes.
+/// The largest datagram, bytes.
 const LARGEST: usize = 65_536;
-/// Of the kernel, for what came and was not taken yet, bytes.
+/// The kernel's buffer for datagrams that were not read yet, bytes.
 const BUFFER: usize = 8 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Parts of a whole by which the lot decides.
+/// The resolution of the random decision.
 const PARTS: f64 = 1e9;
 
-/// What becomes of a datagram.
+/// What happens to a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Lost,
     /// The queue was full.
     Dropped,
-    /// It comes at this moment, ns.
+    /// It arrives at this time, ns.
     Comes(u64),
 }
 
 pub struct Shaper {
     link: Link,
     seed: u64,
-    /// How many it has seen.
+    /// How many datagrams it has seen.
     n: u64,
-    /// Until when the rate is taken, ns.
+    /// Until when earlier datagrams use the rate, ns.
     taken_ns: u64,
 }
 
 impl Shaper {
-    /// Of a link; the seed decides which are lost.
+    /// A shaper for a link; the seed decides which datagrams are lost.
     pub fn new(link: Link, seed: u64) -> Shaper {
         Shaper { link, seed, n: 0, taken_ns: 0 }
     }
 
-    /// Of the next one, which came at this moment; moments do not go back.
+    /// The fate of the next datagram, received at this time; times never go back.
     pub fn next(&mut self, now_ns: u64, bytes: usize) -> Fate {
         self.n += 1;
         if (drawn(self.seed, self.n) % PARTS as u64) as f64 / PARTS < self.link.loss_percent / 100.0 {
@@ -64,7 +67,7 @@ impl Shaper {
             return Fate::Dropped;
         }
         let takes = |bytes: u64| bytes * 8_000_000_000 / rate;
-        // What waits is what the rate has not passed on yet.
+        // The bytes that the rate has not passed on yet are waiting.
         let waits_ns = self.taken_ns.saturating_sub(now_ns);
         if waits_ns > 0 && waits_ns + takes(bytes as u64) > takes(self.link.queue_bytes as u64) {
             return Fate::Dropped;
@@ -74,22 +77,22 @@ impl Shaper {
     }
 }
 
-/// What became of all.
+/// Counters of all datagrams.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Those that came to the link.
+    /// Datagrams received by the link.
     pub came: AtomicU64,
-    /// Lost by lot.
+    /// Datagrams lost at random.
     pub lost: AtomicU64,
-    /// Dropped by the full queue.
+    /// Datagrams dropped because the queue was full.
     pub dropped: AtomicU64,
     /// Bytes passed on.
     pub passed: Arc<AtomicU64>,
 }
 
-/// A link at work.
+/// A running link.
 pub struct Datagrams {
-    /// Where servers send to.
+    /// The address to which servers send.
     pub address: SocketAddr,
     pub counts: Arc<Counts>,
     stop: Arc<AtomicBool>,
@@ -98,16 +101,18 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Waits for datagrams, and passes them on to the viewer.
+    /// Receives datagrams and passes them on to the viewer.
     ///
     /// # Errors
-    /// No port is to be had.
+    /// No free port.
     pub fn start(link: Link, seed: u64, viewer: SocketAddr) -> Result<Datagrams, Fault> {
         let told = |e| Fault::io("a port for datagrams".to_owned(), &e);
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
         let address = socket.local_addr().map_err(told)?;
         socket.set_read_timeout(Some(LOOK_EVERY)).map_err(told)?;
-        // A frame comes all at once, while this program may have to wait for a CPU: what the kernel drops would be a loss of the harness. More than its bound only root gets.
+        // A frame arrives all at once, while this program may have to wait for a CPU. Without a large buffer,
+        // the kernel would drop datagrams and cause a loss that the link did not. Only root may exceed the
+        // kernel's limit.
         if set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
             set_socket_recv_buffer_size(&socket, BUFFER).map_err(|e| told(e.into()))?;
         }
@@ -128,7 +133,7 @@ impl Datagrams {
         Ok(Datagrams { address, counts, stop, cpu_ns, threads: vec![takes, gives] })
     }
 
-    /// Ends it; the CPU time that it took, ns.
+    /// Ends the link; returns the CPU time that it used, ns.
     pub fn end(mut self) -> u64 {
         self.finish();
         self.cpu_ns.load(Ordering::Relaxed)
@@ -153,7 +158,7 @@ fn take(socket: &UdpSocket, mut shaper: Shaper, to: &Sender<Datagram>, stop: &At
     while !stop.load(Ordering::Relaxed) {
         let n = match socket.recv(&mut bytes) {
             Ok(n) => n,
-            // Nobody listened where the one before went to.
+            // No process listened at the destination of the previous datagram.
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
             Err(e)
                 if matches!(
@@ -194,7 +199,7 @@ fn give(
         if !until(at_ns, stop) {
             return;
         }
-        // A viewer that has gone is told of elsewhere.
+        // If the viewer is gone, another part reports it.
         if let Ok(n) = socket.send_to(&bytes, viewer) {
             counts.passed.fetch_add(n as u64, Ordering::Relaxed);
         }
@@ -208,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
-    /// 1,000 bytes take a millisecond.
+    /// 1,000 bytes take one millisecond.
     const LINK: Link =
         Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 3000, loss_percent: 0.0 };
 
@@ -220,10 +225,10 @@ mod tests {
             all,
             [Fate::Comes(31 * MS), Fate::Comes(32 * MS), Fate::Comes(33 * MS), Fate::Dropped, Fate::Dropped]
         );
-        // A millisecond later one has gone, and one more has room.
+        // One millisecond later one datagram has left, so there is room for one more.
         assert_eq!(shaper.next(MS, 1000), Fate::Comes(34 * MS));
         assert_eq!(shaper.next(MS, 1000), Fate::Dropped);
-        // Long after, nothing waits.
+        // Much later, nothing waits.
         assert_eq!(shaper.next(100 * MS, 1000), Fate::Comes(131 * MS));
     }
 
@@ -261,7 +266,7 @@ mod tests {
             assert!(cpu::now_ns() - begun >= 30 * MS);
         }
         assert_eq!(link.counts.came.load(Ordering::Relaxed), 20);
-        // The viewer may have the last datagram before the link has counted it.
+        // The viewer may have the last datagram before the link counts it.
         let counted = || link.counts.passed.load(Ordering::Relaxed);
         while counted() < 2000 && cpu::now_ns() - begun < 20_000 * MS {
             std::thread::sleep(Duration::from_millis(1));
@@ -270,10 +275,11 @@ mod tests {
         link.end();
     }
 
-    /// What came: its number, its bytes, when.
+    /// Received datagrams: number, bytes, time.
     type Came = Vec<(u32, usize, u64)>;
 
-    /// Sends so many datagrams to a port, each at its moment, half as many again as 8 Mbit/s take; when each was sent, and what the viewer got.
+    /// Sends this many datagrams to a port, each at its time, at one and a half times 8 Mbit/s. Returns the
+    /// sending times, and what the viewer received.
     fn sent(viewer: UdpSocket, to: SocketAddr) -> (Vec<u64>, Came) {
         viewer.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let receives = std::thread::spawn(move || {
@@ -297,15 +303,16 @@ mod tests {
         (sent, receives.join().unwrap())
     }
 
-    /// In a network of its own: the same datagrams at the same moments through this link, and through the loopback with the kernel's TBF. Needs root:
-    /// `cargo test -p vsteer-display --bins beside_the_kernels_tbf -- --ignored --nocapture`.
+    /// In a separate network namespace: the same datagrams at the same times through this link, and through
+    /// the loopback with the kernel's TBF. Needs root: `cargo test -p vsteer-display --bins
+    /// beside_the_kernels_tbf -- --ignored --nocapture`.
     #[test]
     #[ignore = "needs root, unshare and tc"]
     fn beside_the_kernels_tbf() {
         if !in_a_network_of_its_own("datagrams::tests::beside_the_kernels_tbf") {
             return;
         }
-        // What the kernel counts of each beside its bytes: Ethernet's, IP's and UDP's heads; of a mean of 949.5.
+        // The kernel also counts the headers of Ethernet, IP and UDP; the mean payload is 949.5 bytes.
         let payload = 949.5 / (949.5 + 42.0);
         let link = Link {
             rate_bit_s: Some((8e6 * payload) as u64),
@@ -345,7 +352,8 @@ mod tests {
     }
 
     proptest! {
-        /// Of what comes, no second brings more than the rate, in order, and none is held longer than the queue and the delay.
+        /// In any second, at most the rate arrives, in order, and no datagram is delayed longer than by the
+        /// queue and the delay.
         #[test]
         fn no_more_than_the_rate_comes(all in prop::collection::vec((0..2 * MS, 1..1500usize), 1..300)) {
             let mut shaper = Shaper::new(LINK, 7);

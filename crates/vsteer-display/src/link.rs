@@ -1,8 +1,11 @@
-//! What lies between a server and its viewer? A relay, through which every server passes: it has a rate, a delay and a queue.
+//! The link between a server and its viewer: a relay with a rate, a delay and a queue, which every server's
+//! stream passes.
 //!
-//! It listens, and for each viewer that comes it connects to the server and passes on what either says: from the server at most at the rate, and both ways later by
-//! the delay. What waits for the rate waits in a queue; where that is full the server is not read any more, as by a router whose
-//! sender has learnt the rate. A link without rate passes all, as far as [`FASTEST_BYTES_PER_MS`] fill its delay; one of 0 bit/s passes nothing, and says so by what does not come.
+//! The relay listens. For each viewer it connects to the server and passes on the bytes of both. Bytes from
+//! the server pass at most at the rate; both directions are delayed. Bytes that wait for the rate are queued.
+//! If the queue is full, the relay stops reading from the server, like a router whose sender has learned the
+//! rate. A link without a rate passes everything, up to [`FASTEST_BYTES_PER_MS`] within its delay. A link
+//! with 0 bit/s passes nothing.
 //!
 //! Left out: datagrams and their loss, which are in datagrams.rs.
 
@@ -17,32 +20,32 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// What is passed on at once, bytes: at 20 Mbit/s 1.6 ms.
+/// Bytes that pass at once: 1.6 ms at 20 Mbit/s.
 const CHUNK: usize = 4096;
-/// Kernel buffers hold a little, so that the queue is where things wait.
+/// Kernel buffers are small, so that bytes wait in the queue.
 pub const SOCKET_BUFFER: usize = 32 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What a link without rate may have on its way for each ms of its delay, bytes: 10 Gbit/s.
+/// How much a link without a rate may have in transit per ms of its delay, bytes: 10 Gbit/s.
 const FASTEST_BYTES_PER_MS: f64 = 1.25e6;
-/// And at most, bytes, for it lies in this program's memory.
+/// The most bytes in transit, because they are in this program's memory.
 const ON_THE_WAY_MOST: f64 = 256e6;
 
-/// What a link is like.
+/// The properties of a link.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Link {
-    /// From server to viewer, bit/s; none: as fast as it goes.
+    /// From server to viewer, bit/s; `None`: unlimited.
     pub rate_bit_s: Option<u64>,
-    /// Each way, ms.
+    /// Delay in each direction, ms.
     pub delay_ms: f64,
-    /// What may wait for the rate, bytes.
+    /// How much may wait for the rate, bytes.
     pub queue_bytes: usize,
-    /// Of datagrams that are lost by lot, in percent; streams lose nothing.
+    /// Datagrams lost at random, percent; streams lose nothing.
     pub loss_percent: f64,
 }
 
-/// A link at work.
+/// A running link.
 pub struct Relay {
-    /// Where viewers connect to.
+    /// The address to which viewers connect.
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
     cpu_ns: Arc<AtomicU64>,
@@ -51,10 +54,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens, and passes on to the server.
+    /// Listens, and passes bytes on to the server.
     ///
     /// # Errors
-    /// No port is to be had.
+    /// No free port.
     pub fn start(link: Link, server: SocketAddr) -> Result<Relay, Fault> {
         let told = |e| Fault::io("listening for a viewer".to_owned(), &e);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
@@ -66,7 +69,8 @@ impl Relay {
         let listens = std::thread::spawn(move || {
             let mut passing = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
-                // One that cannot be passed on has an end of file, which its viewer tells.
+                // If the connection to the server fails, the viewer sees the end of its stream and reports
+                // it.
                 if let Ok((viewer, _)) = listener.accept()
                     && let Ok(mut both) = pass(link, viewer, server, &stopped, &used, &counts)
                 {
@@ -80,12 +84,12 @@ impl Relay {
         Ok(Relay { address, stop, cpu_ns, passed, listens: Some(listens) })
     }
 
-    /// Bytes that viewers were given so far; it goes on counting.
+    /// Bytes passed to viewers so far; the counter keeps running.
     pub fn passed(&self) -> Arc<AtomicU64> {
         self.passed.clone()
     }
 
-    /// Ends it; the CPU time that it took, ns.
+    /// Ends the link; returns the CPU time that it used, ns.
     pub fn end(mut self) -> u64 {
         self.finish();
         self.cpu_ns.load(Ordering::Relaxed)
@@ -143,15 +147,15 @@ fn pass(
     Ok(threads)
 }
 
-/// What a link holds beside its queue, bytes: what its rate gives in its delay.
+/// What a link holds in addition to its queue, bytes: the bytes that its rate passes during its delay.
 fn on_the_way(link: Link) -> usize {
     let bytes_per_ms = link.rate_bit_s.map_or(FASTEST_BYTES_PER_MS, |rate| rate as f64 / 8e3);
-    // Without rate or delay something has to lie between those who take and give.
+    // Without a rate and a delay, some buffer is still needed between the two threads.
     let least = if link.rate_bit_s.is_none() { 1 << 20 } else { 0 };
     ((bytes_per_ms * link.delay_ms).min(ON_THE_WAY_MOST) as usize).max(least)
 }
 
-/// Waits for a moment, ns; false where it was told to stop before.
+/// Waits until a time, ns; false if it was told to stop earlier.
 pub fn until(at_ns: u64, stop: &AtomicBool) -> bool {
     while !stop.load(Ordering::Relaxed) {
         let left = Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns()));
@@ -163,12 +167,12 @@ pub fn until(at_ns: u64, stop: &AtomicBool) -> bool {
     false
 }
 
-/// What goes on, and when.
+/// Bytes to pass on, with their time.
 type Chunk = (u64, Vec<u8>);
 
 fn take(link: Link, mut from: TcpStream, to: &SyncSender<Chunk>, stop: &AtomicBool) {
     let delay_ns = (link.delay_ms * 1e6) as u64;
-    // Until when the rate is taken.
+    // Until when earlier bytes use the rate.
     let mut taken_ns = 0;
     while !stop.load(Ordering::Relaxed) {
         if link.rate_bit_s == Some(0) {
@@ -206,7 +210,7 @@ fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool, counts: &A
         let (at_ns, bytes) = match come.recv_timeout(LOOK_EVERY) {
             Ok(chunk) => chunk,
             Err(RecvTimeoutError::Timeout) => continue,
-            // The one side has ended, and the other has all that it said.
+            // One side has ended, and the other has received all its bytes.
             Err(RecvTimeoutError::Disconnected) => break,
         };
         if !until(at_ns, stop) {
@@ -236,7 +240,8 @@ pub mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Is this test, of this path, in a network of its own, whose loopback has an Ethernet's packets? Where it is not, it is run there by another process, and is over here.
+    /// Does this test run in a separate network namespace, whose loopback has Ethernet's packet size? If not,
+    /// this runs the test there in another process and returns false.
     pub fn in_a_network_of_its_own(test: &str) -> bool {
         const WITHIN: &str = "VSTEER_DISPLAY_TBF";
         if std::env::var_os(WITHIN).is_some() {
@@ -252,7 +257,7 @@ pub mod tests {
         false
     }
 
-    /// Sends so many bytes through a link; after how long the first and the last came.
+    /// Sends this many bytes through a link. Returns when the first and the last arrived.
     fn through(link: Link, bytes: usize, limit: Duration) -> (Duration, Duration, usize) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let relay = Relay::start(link, listener.local_addr().unwrap()).unwrap();
@@ -288,7 +293,7 @@ pub mod tests {
         let (first, last, came) = through(link, 500_000, Duration::from_secs(30));
         assert_eq!(came, 500_000);
         assert!(first >= Duration::from_millis(30), "{first:?}");
-        // Half a second by the rate; how much later depends on who else wants this machine.
+        // Half a second according to the rate. How much later depends on the machine's other load.
         assert!(last >= Duration::from_millis(520), "{last:?}");
     }
 
@@ -325,8 +330,9 @@ pub mod tests {
         assert_eq!(on_the_way(Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, ..link }), 10_000);
     }
 
-    /// In a network of its own: a stream through this link, and the same through the loopback with the kernel's TBF, of packets as an Ethernet has. Needs root:
-    /// `cargo test -p vsteer-display --bins beside_the_kernels_tbf -- --ignored --nocapture`.
+    /// In a separate network namespace: a stream through this link, and the same through the loopback with
+    /// the kernel's TBF and Ethernet's packet size. Needs root: `cargo test -p vsteer-display --bins
+    /// beside_the_kernels_tbf -- --ignored --nocapture`.
     #[test]
     #[ignore = "needs root, unshare and tc"]
     fn a_stream_beside_the_kernels_tbf() {
@@ -356,7 +362,7 @@ pub mod tests {
         }
         let theirs_s = first.unwrap().elapsed().as_secs_f64();
         sends.join().unwrap().unwrap();
-        // What the kernel counts: heads, acknowledgements, and what it sent again.
+        // What the kernel counts: headers, acknowledgements, and retransmissions.
         let said = tc("-s qdisc show dev lo");
         let sent: f64 =
             said.split("Sent ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();

@@ -1,10 +1,11 @@
-//! `vsteer-display`, and as `vsteer display`: which codec should a remote display use when its CPUs are busy and its picture moves?
+//! `vsteer-display`, also available as `vsteer display`: which codec should a remote display use when its
+//! CPUs are busy and its picture moves?
 //!
 //! ```text
-//! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
-//! path     application, server, viewer; link, datagrams  what lies between  row    what is said of a run, table  how people read it; cpu  whose CPU time
-//! logs     what Horizon and Citrix counted beside a run                         vmaf   what another FFmpeg says of frames
-//! server   other people's, behind the same link      rfb    a viewer of VNC servers, spice  of SPICE servers, came  what they were sent
+//! picture  the picture on the screen, with the known positions of its parts   codec  FFmpeg's codecs, and one of tiles
+//! path     application, server, viewer; link, datagrams  the network between  row    the result of a run; table  results as text; cpu  CPU times
+//! logs     counters of Horizon and Citrix during a run                        vmaf   VMAF scores from another FFmpeg
+//! server   other projects' servers, behind the same link    rfb    a viewer of VNC servers; spice  of SPICE servers; came  what they received
 //! ```
 //! It measures real codecs and servers end to end on this machine and counts a frame only if it can be read.
 
@@ -30,11 +31,11 @@ use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
 
-/// Exit code of a program whose reader went away (128 + SIGPIPE), as vsteer's.
+/// Exit code if the reader of the output is gone (128 + SIGPIPE), the same as vsteer's.
 const READER_GONE: i32 = 141;
 
 fn main() -> ExitCode {
-    // Rust ignores SIGPIPE, so that printing to a closed pipe panics: that alone ends quietly.
+    // Rust ignores SIGPIPE, so printing to a closed pipe panics. Only this panic ends the program quietly.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if panic.payload_as_str().unwrap_or_default().contains("Broken pipe") {
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         }
         report(panic);
     }));
-    // Or its own errors have no words.
+    // Without this call, FFmpeg's own errors have no text.
     ffmpeg_next::util::error::register_all();
     let done = match Cli::parse().command {
         Command::Run(options) => options.run(),

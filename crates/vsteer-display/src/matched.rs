@@ -1,11 +1,15 @@
-//! How coarse may a codec be, so that all show the same picture equally well? The coarsest quantizer at which a similarity is kept.
+//! Finds the coarsest quantizer with which each codec shows the same picture equally well.
 //!
-//! Frames per second at settings of anybody's choice compare choices, not codecs. So each codec that can choose gets the coarsest quantizer at which the structural similarity
-//! (Wang et al., IEEE Trans. Image Process. 13(4), 2004) of some frames of the picture is what was asked for, by bisection, off-line and before its run:
-//! similarity falls as quantizers grow, but for noise in its third digit. How far frames are apart is what the codec gets to on this machine: a slow one is given fewer, of which more has
-//! changed, and that moves similarity by a few hundredths. One without loss, or whose quality cannot be chosen, stays as it is.
+//! Frames per second at arbitrary settings compare the settings, not the codecs. So each codec with a
+//! quantizer gets the coarsest one at which some frames of the picture still have the requested structural
+//! similarity (Wang et al., IEEE Trans. Image Process. 13(4), 2004). A bisection before the run finds it. It
+//! works because similarity falls as quantizers grow, apart from noise in its third digit. The distance
+//! between frames is the one that the codec reaches on this machine. A slow codec gets fewer frames, which
+//! differ more; that changes similarity by a few hundredths. A codec without loss, or without a choice of
+//! quality, keeps its settings.
 //!
-//! Left out: matching by legibility (it falls from all to nothing within a step or two); presets, which trade CPU for bytes at one quality.
+//! Left out: matching by legibility (it falls from all to nothing within a step or two); presets, which trade
+//! CPU for bytes at one quality.
 
 use crate::codec::{Codec, Held};
 use crate::cpu::now_ns;
@@ -15,18 +19,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
-/// Frames that are sent for each try. The first, which need no others, are better than what follows.
+/// Frames sent for each try. The first ones, which need no others, are better than the following ones.
 const FRAMES: u32 = 16;
-/// Frames by which it is told how long one takes, with a quantizer of the middle, of the application's every so many; of them the first are left out.
+/// Frames used to measure how long one takes, with a medium quantizer, at the same distance; the first ones
+/// are left out.
 const TIMED: u32 = 8;
 const TIMED_FROM: u32 = 2;
 const TIMED_EVERY: u32 = 3;
 const SCORED: [u32; 3] = [7, 11, 15];
 
-/// What this codec is to hold.
+/// What this codec should hold.
 ///
 /// # Errors
-/// It does not get there by its finest quantizer; it was told to stop; the library's.
+/// Its finest quantizer does not reach the similarity; it was told to stop; the library's.
 pub fn held(
     codec: &Codec,
     picture: &Picture,
@@ -39,7 +44,7 @@ pub fn held(
     held_by(codec, picture, fps, least, every, stop)
 }
 
-/// The same of the application's every so many frames.
+/// The same for every n-th frame of the application.
 fn held_by(
     codec: &Codec,
     picture: &Picture,
@@ -62,7 +67,7 @@ fn held_by(
     })
 }
 
-/// The largest that fits, where what fits comes first; none where the first does not.
+/// The largest value that fits, if the values that fit come first; `None` if the first does not fit.
 fn coarsest(
     low: i32,
     high: i32,
@@ -84,7 +89,8 @@ fn interrupted(codec: &Codec, stop: &AtomicBool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Of how many of the application's frames the codec gets to one here: by how long the server has one. No more than a second of them.
+/// How many of the application's frames pass per frame of the codec, from the server's time per frame. At
+/// most one second of frames.
 fn every(
     codec: &Codec,
     picture: &Picture,
@@ -110,7 +116,7 @@ fn every(
     Ok(of_source.div_ceil(1_000_000_000).clamp(1, fps.into()) as u32)
 }
 
-/// Mean similarity of some frames, sent by this codec with this quantizer.
+/// The mean similarity of some frames sent by this codec with this quantizer.
 fn similarity(
     codec: &Codec,
     picture: &Picture,

@@ -1,14 +1,16 @@
-//! What happens to a frame from the application that draws it to the viewer who sees it, and when?
+//! The path of a frame from the application that draws it to the viewer, with the time of each stage.
 //!
 //! ```text
-//! application   draws frame n at n / rate, if it gets to it        newest frame, of which others may never be sent
+//! application   draws frame n at time n / rate, if it is not late  keeps only the newest frame, so others may never be sent
 //! server        takes the newest, converts, encodes, sends         -> link (link.rs) ->
-//! viewer        receives, decodes, presents, reads the number      acknowledges, so that few frames are under way
+//! viewer        receives, decodes, presents, reads the number      acknowledges, so that few frames are in transit
 //! ```
-//! Every stage notes the moment and the thread's CPU time. A frame is presented where its picture is in the screen's colours and the number in it
-//! is the one that was sent. Every so often one that was presented is kept, to be scored when all is over.
+//! Every stage records the time and the thread's CPU time. A frame counts as presented if its picture is in
+//! the screen's colours and shows the number that was sent. From time to time, a presented frame is kept and
+//! scored after the run.
 //!
-//! Left out: a window system below the application; other people's servers, which are in server/session.rs.
+//! Left out: a window system below the application; servers of other projects, which are in
+//! server/session.rs.
 
 use crate::codec::{Codec, Held};
 use crate::cpu::{self, Calendar, Lap, now_ns};
@@ -24,67 +26,68 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vsteer_core::Fault;
 
-/// From the start to the window in which is counted.
+/// From the start to the measured window, ns.
 pub const WARM_UP_NS: u64 = 1_000_000_000;
-/// From the start to when the encoder learns how many frames a second it gets, before the window begins.
+/// From the start to the time at which the encoder learns its frame rate, before the window begins.
 const LEARN_NS: u64 = 800_000_000;
-/// Frames under way beyond those that the delay holds: one is drawn at the viewer's while the next is encoded.
+/// Frames in transit in addition to those that the delay holds: one is drawn at the viewer while the next is
+/// encoded.
 const UNDER_WAY: u64 = 2;
-/// Until a stage that waits looks whether it shall end.
+/// How often a waiting stage checks whether to end.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Under which conditions anything is run.
+/// The conditions of a run.
 #[derive(Clone, Copy)]
 pub struct Conditions<'a> {
     /// What is on the screen.
     pub picture: &'a Picture,
-    /// Frames a second that the application would draw.
+    /// Frames per second that the application would draw.
     pub fps: u32,
     /// Threads that draw.
     pub draw_threads: usize,
-    /// What lies between.
+    /// The link between server and viewer.
     pub link: Link,
-    /// For how long is counted.
+    /// The length of the measured window.
     pub length: Duration,
-    /// Frames that are kept.
+    /// How many frames are kept.
     pub samples: usize,
-    /// Each frame is told on standard output as it is presented.
+    /// Print each frame on standard output when it is presented.
     pub tell: bool,
-    /// Ends it, when set; what was measured until then counts.
+    /// Ends the run when set; what was measured until then counts.
     pub stop: &'a AtomicBool,
 }
 
-/// What is run.
+/// A run to make.
 pub struct Run<'a> {
     /// See [`Conditions`].
     pub under: Conditions<'a>,
     pub codec: &'static Codec,
-    /// What it is to hold.
+    /// What the codec should hold.
     pub held: Held,
-    /// Frames a second that share it; none: as many as go in the first second.
+    /// Frames per second that share the rate; `None`: as many as are sent in the first second.
     pub rate_fps: Option<u32>,
 }
 
-/// When a frame that was sent passed which stage, ns; 0: it did not.
+/// When a sent frame passed each stage, ns; 0: it did not.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Passed {
-    /// It was to be drawn.
+    /// When it should have been drawn.
     pub source: u64,
-    /// The server took it.
+    /// When the server took it.
     pub captured: u64,
-    /// Its colours are the codec's.
+    /// When its colours were converted for the codec.
     pub converted: u64,
-    /// It is bytes.
+    /// When it was encoded.
     pub encoded: u64,
-    /// The last of them was given to the link.
+    /// When its last byte was given to the link.
     pub sent: u64,
-    /// The last of them came.
+    /// When its last byte arrived.
     pub received: u64,
-    /// It is a picture.
+    /// When it was decoded.
     pub decoded: u64,
-    /// It was seen.
+    /// When it was presented.
     pub presented: u64,
-    /// How many bytes.
+    /// Its encoded size, bytes.
     pub bytes: usize,
 }
 
@@ -98,52 +101,54 @@ pub struct Used {
     pub receive: u64,
     pub decode: u64,
     pub present: u64,
-    /// Of codecs' own threads.
+    /// CPU time of codecs' own threads.
     pub codec_threads: u64,
-    /// Of a server of somebody else's, all of it, in the window; none where it is this program's.
+    /// CPU time of another project's server in the window, its whole process; `None` if the server is this
+    /// program.
     pub server: Option<u64>,
-    /// Of all the rest: the relay, clocks, waiting, acknowledging, keeping.
+    /// All other CPU time: the relay, clocks, waiting, acknowledging, keeping.
     pub harness: u64,
-    /// For how long the whole ran, by the clock.
+    /// How long the whole run lasted.
     pub lasted: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 pub struct Outcome {
-    /// The calendar's clock when it began.
+    /// The wall clock at the start.
     pub calendar: Calendar,
-    /// The window in which is counted.
+    /// The measured window.
     pub from_ns: u64,
     pub until_ns: u64,
-    /// Frames drawn in it.
+    /// Frames drawn in the window.
     pub drawn: usize,
-    /// Frames that were sent, by number.
+    /// Sent frames, by number.
     pub frames: BTreeMap<u32, Passed>,
-    /// Presented frames whose picture was of another number than was sent.
+    /// Presented frames whose picture showed another number than was sent.
     pub wrong: usize,
-    /// Frames that were received and gave no picture, and what was said of the first.
+    /// Received frames that gave no picture, and the first fault.
     pub broken: usize,
     /// See [`Outcome::broken`].
     pub why_broken: Option<Fault>,
-    /// Where the picture was found in the viewer's window, if not at its corner.
+    /// The position of the picture in the viewer's window, if it is not at its corner.
     pub window_offset: [usize; 2],
-    /// Frames that were kept, by number.
+    /// Kept frames, by number.
     pub kept: Vec<(u32, Vec<u8>)>,
-    /// What a server of somebody else's and its viewer agreed on, as it came; none of this program's.
+    /// What another project's server and its viewer negotiated, according to the received data; `None` for
+    /// this program's own.
     pub negotiated: Option<String>,
-    /// Bytes that a viewer of such a server was given in the window.
+    /// Bytes that the viewer of such a server received in the window.
     pub passed: Option<u64>,
     pub used: Used,
 }
 
-/// The newest frame that was drawn.
+/// The newest drawn frame.
 #[derive(Default)]
 struct Newest {
     frame: Option<(u32, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
 }
 
-/// What threads share.
+/// Data shared between the threads.
 struct Shared {
     newest: Mutex<Newest>,
     drawn: Condvar,
@@ -152,7 +157,7 @@ struct Shared {
     under_way: Mutex<u64>,
     acknowledged: Condvar,
     over: AtomicBool,
-    /// CPU time of threads of this program that draw.
+    /// CPU time of this program's drawing threads.
     draw_ns: AtomicU64,
 }
 
@@ -201,10 +206,10 @@ impl Shared {
     }
 }
 
-/// Runs it.
+/// Makes the run.
 ///
 /// # Errors
-/// An encoder or decoder that is not there, sockets that are not to be had. What fails later is told in the outcome.
+/// A missing encoder or decoder, or no sockets. Later failures are in the outcome.
 pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let Ends { relay, server, viewer } = Ends::open(run.under.link)?;
     let ends = |stream: &TcpStream| stream.try_clone().map_err(of_server);
@@ -259,7 +264,8 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     Ok(Outcome {
         calendar,
         from_ns,
-        // One that ended before its window began has none, and nothing was drawn in it; it is told why.
+        // A run that ended before its window began has no window, and nothing was drawn in it. The outcome
+        // gives the reason.
         until_ns: until_ns.max(from_ns + 1),
         drawn: if until_ns > from_ns { drawn } else { 0 },
         frames: std::mem::take(&mut *locked(&shared.frames)),
@@ -278,7 +284,7 @@ fn of_server(e: std::io::Error) -> Fault {
     Fault::io("a socket of the server's".to_owned(), &e)
 }
 
-/// The server's and the viewer's ends of a link.
+/// The server's and the viewer's end of a link.
 struct Ends {
     relay: Relay,
     server: TcpStream,
@@ -301,14 +307,14 @@ impl Ends {
 }
 
 impl Used {
-    /// What the threads of two ends used in their stages.
+    /// The CPU time of the stages of both ends.
     fn of_stages(served: &Served, viewed: &Viewed) -> Used {
         let ([convert, encode, send], [receive, decode, present]) = (served.used, viewed.used);
         Used { convert, encode, send, receive, decode, present, ..Used::default() }
     }
 }
 
-/// When the application draws which frame: at its rate, and not before.
+/// The times at which the application draws its frames: at its rate, and not earlier.
 pub struct Ticks {
     begun: u64,
     fps: u64,
@@ -316,25 +322,25 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// From this moment on, ns, so many a second.
+    /// Starts at this time, ns, with this many frames per second.
     pub fn from(begun: u64, fps: u32) -> Ticks {
         Ticks { begun, fps: fps.into(), n: 0 }
     }
 
-    /// Waits for the next for a while; its number, once it is time.
+    /// Waits for the next frame's time for a while; returns its number if the time has come.
     pub fn wait(&self) -> Option<u32> {
         let at = self.begun + self.n * 1_000_000_000 / self.fps;
         std::thread::sleep(Duration::from_nanos(at.saturating_sub(now_ns())).min(LOOK_EVERY));
         (now_ns() >= at).then_some(self.n as u32)
     }
 
-    /// That one is drawn. Ticks that have passed are gone.
+    /// The frame was drawn. Times that have passed are skipped.
     pub fn drawn(&mut self) {
         self.n = (self.n + 1).max((now_ns() - self.begun) * self.fps / 1_000_000_000);
     }
 }
 
-/// The application; how many frames it drew in the window, and what its own thread took besides.
+/// The application. Returns how many frames it drew in the window, and its own thread's other CPU time.
 fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
     let mut ticks = Ticks::from(begun, run.under.fps);
     let mut drawn = 0;
@@ -360,7 +366,7 @@ fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
     (drawn, rest + lap.take())
 }
 
-/// What a thread of two ends used.
+/// The CPU time of the server's thread.
 struct Served {
     used: [u64; 3],
     rest: u64,
@@ -375,7 +381,7 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
     let mut pixels = vec![0; run.under.picture.size().bytes()];
     let mut message = Vec::new();
     let mut lap = Lap::new();
-    // Who holds a rate has to know how many frames share it.
+    // A codec that holds a rate must know how many frames share it.
     let learns = matches!(run.held, Held::Rate(_)) && run.codec.holds_rate && run.rate_fps.is_none();
     let (mut learnt, mut went) = (!learns, 0u64);
     while !shared.over() {
@@ -412,7 +418,7 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
         let length = (message.len() - 8) as u32;
         message[..4].copy_from_slice(&frame.to_le_bytes());
         message[4..8].copy_from_slice(&length.to_le_bytes());
-        // Known before it can come.
+        // Recorded before the frame can arrive.
         shared.note(frame, |p| *p = passed);
         *locked(&shared.under_way) += 1;
         served.rest += lap.take();
@@ -430,7 +436,7 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
     Ok(served)
 }
 
-/// Hears which frames the viewer has.
+/// Receives the viewer's acknowledgements.
 fn hear(mut from: TcpStream, shared: &Shared) {
     let mut number = [0; 4];
     while from.read_exact(&mut number).is_ok() {
@@ -521,7 +527,7 @@ fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Resu
                 source = p.source;
             });
             if run.under.tell {
-                // In one write. Nobody may listen any more.
+                // A single write. The reader may be gone.
                 let told = tell(presented.saturating_sub(source));
                 let _ = std::io::stdout().write_all(told.as_bytes());
             }

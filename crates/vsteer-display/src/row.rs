@@ -1,6 +1,7 @@
-//! What is said of a run that was made? Its noun, from what stages noted; frames that were kept are scored against the same frames, drawn again.
+//! Makes the result row of a run from the recorded times. Kept frames are scored against the same frames,
+//! drawn again.
 //!
-//! Left out: VMAF, of which another program is asked (vmaf.rs).
+//! Left out: VMAF, which another program computes (vmaf.rs).
 
 use crate::path::{Conditions, Outcome, Passed};
 use crate::picture::{Kind, Picture};
@@ -9,31 +10,31 @@ use crate::quality::row::{Cpu, Row, Stages};
 use crate::quality::score::{self, LEGIBLE_LEAST, Luma, Mark};
 use vsteer_core::stats;
 
-/// Of letters and symbols of a frame, so many are looked for: evenly among all.
+/// How many letters and symbols of a frame are examined, spread evenly over all.
 const MARKS_MOST: usize = 1500;
 
-/// What was run.
+/// The run.
 pub struct Of<'a> {
     pub under: Conditions<'a>,
-    /// What was on the screen.
+    /// The picture on the screen.
     pub kind: Kind,
-    /// Of a picture that has some.
+    /// The number of targets, if the picture has targets.
     pub targets: u32,
-    /// The codec's or server's.
+    /// The name of the codec or server.
     pub name: &'a str,
-    /// Whose work it is.
+    /// The encoder or server program.
     pub encoder: String,
-    /// The rate that it was told to hold.
+    /// The rate that it should hold.
     pub codec_bit_s: Option<u64>,
-    /// VMAF of frames that were kept, where it was asked for.
+    /// VMAF of the kept frames, if requested.
     pub vmaf: Option<f64>,
-    /// The quantizer that it was given.
+    /// The quantizer that was set.
     pub quantizer: Option<i32>,
-    /// What is to be said of it besides.
+    /// Additional notes.
     pub notes: Vec<String>,
 }
 
-/// The frames of an outcome that lie in its window.
+/// The frames of an outcome in its window.
 struct Window<'a>(&'a Outcome);
 
 impl<'a> Window<'a> {
@@ -45,12 +46,12 @@ impl<'a> Window<'a> {
         (self.0.from_ns..=self.0.until_ns).contains(&t)
     }
 
-    /// Frames that passed this stage in it.
+    /// Frames that passed this stage in the window.
     fn frames(&self, at: fn(&Passed) -> u64) -> Vec<&'a Passed> {
         self.0.frames.values().filter(|p| self.has(at(p))).collect()
     }
 
-    /// When frames passed this stage.
+    /// The times at which frames passed this stage.
     fn times(&self, at: fn(&Passed) -> u64) -> Vec<u64> {
         let mut all: Vec<u64> = self.0.frames.values().map(at).filter(|t| self.has(*t)).collect();
         all.sort_unstable();
@@ -62,14 +63,15 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Of an outcome.
+/// The row of an outcome.
 pub fn of(of: Of, outcome: &Outcome) -> Row {
     let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer, vmaf, notes } = of;
     let foreign = outcome.used.server.is_some();
     let window = Window(outcome);
     let window_s = window.length_s();
     let seen = window.seen();
-    // When a server of somebody else's sent a frame is not known; what it sent came, for a link that is a stream loses nothing.
+    // The sending times of another project's server are not known. What it sent has arrived, because a stream
+    // loses nothing.
     let sent = (!foreign).then(|| window.times(|p| p.sent).len());
     let presented = window.frames(|p| p.presented);
     let went = if foreign { presented.clone() } else { window.frames(|p| p.sent) };
@@ -137,10 +139,10 @@ fn cpu(window: &Window, presented: usize) -> Cpu {
     let foreign = used.server.is_some();
     let all_sent = outcome.frames.len().max(1) as f64;
     let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
-    // Of a server of somebody else's, and its viewer, CPU time is the window's.
+    // For another project's server and its viewer, CPU time covers only the window.
     let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
     let per_seen = |ns| (presented > 0).then(|| ms(ns, presented as f64));
-    // The whole run's draws, of which the window's are known.
+    // The number of drawn frames is known for the window, so this scales it to the whole run.
     let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window.length_s();
     Cpu {
         draw_ms: ms(used.draw, all_drawn.max(1.0)),
@@ -178,10 +180,10 @@ fn stages(presented: &[&Passed]) -> Option<Stages> {
     })
 }
 
-/// What kept frames are worth.
+/// The scores of the kept frames.
 #[derive(Default)]
 struct Scored {
-    /// Frames that can be read, of those in whose sources something can be.
+    /// Legible frames, among those whose sources have readable parts.
     legible: usize,
     legibility: Vec<f64>,
     /// Mean squared errors.
@@ -216,7 +218,7 @@ impl Scored {
         scored
     }
 
-    /// The part of frames that can be read; none where nothing can be in their sources.
+    /// The share of legible frames; `None` if no source has readable parts.
     fn legible(&self) -> Option<f64> {
         let n = self.legibility.len();
         (n > 0).then(|| self.legible as f64 / n as f64)
@@ -245,7 +247,7 @@ mod tests {
         };
         let exact = Scored::of(&picture, &[frame(3), frame(9)]);
         assert_eq!((&exact.errors[..], exact.legible()), (&[0.0, 0.0][..], Some(1.0)));
-        // Of two frames that can be read it is not known that all can.
+        // Two legible frames do not prove that all are legible.
         assert!(exact.legible_interval().unwrap()[0] < 0.4);
         let mut other = frame(9);
         other.1.iter_mut().for_each(|byte| *byte ^= 16);

@@ -1,10 +1,10 @@
-//! How do people read rows and advice? As tables.
+//! Prints rows and advice as tables for people.
 
 use crate::quality::advise::{Advice, Bound, Judged, Wanted};
 use crate::quality::row::Row;
 use std::fmt::Write;
 
-/// The rows, with lines that say what columns mean.
+/// The rows, with lines that explain the columns.
 pub fn of(rows: &[Row]) -> String {
     let mut text = format!(
         "{:<17} {:>8} {:>7} {:>12} {:>15} {:>6} {:>6} {:>13} {:>8} {:>7} {:>8} {:>8} {:>7} {:>6}\n",
@@ -80,7 +80,7 @@ fn named(codec: &str, quantizer: Option<i32>, bit_s: Option<u64>) -> String {
     format!("{codec}{quantizer}{rate}")
 }
 
-/// What to take, why, and what binds the others.
+/// What to take, why, and what limits the others.
 pub fn advice(all: &[Advice], wanted: Wanted) -> String {
     let mut text = String::new();
     let name = |judged: &Judged| named(&judged.codec, judged.quantizer, judged.codec_bit_s);
@@ -120,7 +120,7 @@ fn link(advice: &Advice) -> String {
     let some = |value: Option<f64>| value.filter(|v| *v > 0.0);
     let delay = some(advice.link_delay_ms).map_or(String::new(), |ms| format!(", {ms} ms each way"));
     let loss = some(advice.link_loss_percent).map_or(String::new(), |percent| format!(", {percent} % lost"));
-    // A queue is of a rate.
+    // A queue exists only with a rate.
     let queue = advice
         .link_queue_bytes
         .filter(|_| advice.link_bit_s.is_some())

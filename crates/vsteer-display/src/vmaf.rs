@@ -1,8 +1,10 @@
-//! What does VMAF say of frames that were kept? Somebody's FFmpeg with the filter `libvmaf` is asked, off-line: the one that this program is linked with need not have it.
+//! Computes VMAF scores of the kept frames after a run, with the user's FFmpeg that has the filter `libvmaf`.
+//! The FFmpeg that this program is linked with may lack the filter.
 //!
-//! A secondary measure: its model (vmaf_v0.6.1) learnt from people's judgement of natural video that was compressed, not of letters and symbols; no frame becomes legible by it. Frames that were kept do not
-//! follow each other, so that its feature of motion is held at zero. Source: FFmpeg's documentation of libvmaf; Z. Li et al., "Toward a practical perceptual video quality metric" (2016).
-//! Left out: other models, VMAF of whole sessions.
+//! VMAF is a secondary measure. Its model (vmaf_v0.6.1) comes from people's judgement of compressed natural
+//! video, not of letters and symbols, so it does not influence legibility. Kept frames are not consecutive,
+//! so its motion feature is set to zero. Source: FFmpeg's documentation of libvmaf; Z. Li et al., "Toward a
+//! practical perceptual video quality metric" (2016). Left out: other models, VMAF of whole sessions.
 
 use crate::picture::Picture;
 use crate::picture::canvas::Size;
@@ -12,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use vsteer_core::{Fault, FaultKind};
 
-/// What is asked of it, of two inputs of which the first came and the second was shown.
+/// The filter graph for two inputs: the received frames and the shown ones.
 const FILTER: &str = r"[0:v]format=yuv420p[came];[1:v]format=yuv420p[shown];[came][shown]libvmaf=model=version=vmaf_v0.6.1\\:motion.motion_force_zero=true:log_fmt=json:log_path=vmaf.json";
 
-/// An FFmpeg that can.
+/// An FFmpeg with the filter.
 pub struct Vmaf(PathBuf);
 
 impl Vmaf {
-    /// Sees whether this one can.
+    /// Checks this FFmpeg.
     ///
     /// # Errors
     /// It cannot be run, or lacks the filter.
     pub fn by(program: &Path) -> Result<Vmaf, Fault> {
-        // It is run in another folder.
+        // The program runs in another folder, so its path must be absolute.
         let program = if program.components().count() > 1 {
             std::path::absolute(program).unwrap_or_else(|_| program.to_owned())
         } else {
@@ -43,10 +45,10 @@ impl Vmaf {
             .help("an ffmpeg that is built with --enable-libvmaf, such as the one in PyPI's imageio-ffmpeg"))
     }
 
-    /// The mean over frames that were kept, by number, 0 to 100; none where there are none.
+    /// The mean over kept frames, by number, 0 to 100; `None` without kept frames.
     ///
     /// # Errors
-    /// Files cannot be written, or it fails.
+    /// Files cannot be written, or FFmpeg fails.
     pub fn of(&self, picture: &Picture, kept: &[(u32, Vec<u8>)]) -> Result<Option<f64>, Fault> {
         if kept.is_empty() {
             return Ok(None);
@@ -72,7 +74,7 @@ impl Vmaf {
         let input = |name| ["-f", "rawvideo", "-pix_fmt", "bgr0", "-s", &size, "-r", "1", "-i", name];
         let said = Command::new(&self.0)
             .current_dir(folder)
-            // Ctrl-C ends this program after what it has begun.
+            // On Ctrl-C, this program ends only after its FFmpeg has finished.
             .process_group(0)
             .args(["-hide_banner", "-nostdin", "-loglevel", "error"])
             .args(input("came"))
@@ -89,13 +91,13 @@ impl Vmaf {
     }
 }
 
-/// Of its log.
+/// The mean score in its log.
 fn mean(log: &str) -> Option<f64> {
     let log: serde_json::Value = serde_json::from_str(log).ok()?;
     log["pooled_metrics"]["vmaf"]["mean"].as_f64()
 }
 
-/// For its files; gone with it.
+/// A temporary folder for its files, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -126,7 +128,7 @@ mod tests {
         }
     }
 
-    /// What stands for FFmpeg here looks at its files and writes the log of a real one (9.0, cut short).
+    /// The stand-in for FFmpeg checks its files and writes the log of a real one (9.0, shortened).
     #[test]
     fn frames_are_given_as_they_came_and_were_shown_and_the_mean_is_read() {
         let size = Size { width: 352, height: 64 };

@@ -5,7 +5,7 @@
 //! has too few counters, the kernel multiplexes them and reports how long each counted; vsteer scales the number
 //! accordingly.
 //!
-//! Hardware events are **untested**: no machine with such counters was available, and cloud guests mostly lack them.
+//! Hardware events are **untried**: no machine with such counters was available, and cloud guests mostly lack them.
 //! The kernel's own events (`context-switches`, `cpu-migrations`, `page-faults`) use the same code and are checked
 //! with `/proc`.
 //!

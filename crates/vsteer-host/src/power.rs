@@ -5,7 +5,7 @@
 //! plug. Idle power is the lowest reading in two minutes, because idle is what nothing disturbs (Red Hat Developer, 26
 //! August 2025).
 //!
-//! All meters except commands are **untested** on real hardware: tests use made-up and documented output.
+//! All meters except commands are **untried** on real hardware: tests use made-up and documented output.
 //!
 //! Sources: Documentation/power/powercap/powercap.rst, Documentation/hwmon/{sysfs-interface,acpi_power_meter}.rst of
 //! Linux 6.12; `man ipmitool`, dcmi. Left out: energy of a run (RAPL could measure it; a plug is too slow).

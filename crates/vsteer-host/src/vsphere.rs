@@ -15,7 +15,7 @@
 //!
 //! Sources: VMware, vSphere Web Services API reference (vim25): ServiceInstance, SessionManager, ViewManager,
 //! PropertyCollector, PerformanceManager, VirtualMachine, Task, HostHardwareInfo, VirtualMachineConfigInfo. Tested with
-//! govmomi's simulator (v0.52.0); **untested** on a vCenter or an ESXi.
+//! govmomi's simulator (v0.52.0); **untried** on a vCenter or an ESXi.
 //!
 //! Left out: events, resource pools, DRS: `GAP(vsphere-drs)`.
 

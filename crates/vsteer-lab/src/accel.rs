@@ -1,9 +1,10 @@
-//! KVM or emulation? Decided by booting, not by looking.
+//! Decides between KVM and emulation with a trial boot.
 //!
-//! `/dev/kvm` may exist, open and answer every ioctl, and yet never get a kernel past its first page (nested
-//! virtualisation that emulates what it cannot run). So the lab boots its own kernel and guest under KVM and
-//! gives it some seconds; what comes of it holds for this boot of the host and is kept in the cache. Under
-//! emulation (TCG, `thread=multi`) each vCPU is still a host thread: scheduling is real, the guest is slow.
+//! `/dev/kvm` may exist, open and answer every ioctl, and still never get a kernel past its first page
+//! (nested virtualisation that emulates what it cannot run). So the lab boots its own kernel and guest under
+//! KVM and waits for some seconds. The result holds for this boot of the host and is kept in the cache. Under
+//! emulation (TCG, `thread=multi`) each vCPU is still a host thread: scheduling is real, but the guest is
+//! slow.
 
 use crate::command;
 use crate::files::{make_folder, remove_folder, replace_file, write_file};
@@ -16,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// The trial's limit. Under KVM that works the guest reports within 1 to 2 s.
+/// The time limit of the trial. With a working KVM the guest reports within 1 to 2 s.
 pub const TRIAL_LIMIT: Duration = Duration::from_secs(5);
 
 /// What executes the guest's instructions.
@@ -37,20 +38,20 @@ impl fmt::Display for Accel {
     }
 }
 
-/// A decision and why it was taken.
+/// A decision with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// What to use.
     pub accel: Accel,
     pub reason: String,
-    /// The boot of the host for which it holds.
+    /// The boot of the host for which the decision holds.
     pub boot_id: String,
 }
 
-/// Decides, from the cache if this boot was decided before.
+/// Decides, or takes the decision of this boot from the cache.
 ///
 /// # Errors
-/// The cache cannot be written, or the person interrupts. A KVM that fails is no error but a decision.
+/// The cache cannot be written, or the person interrupts. A KVM that fails is not an error but a decision.
 pub fn decide(
     cache: &Path,
     emulator: &Path,
@@ -76,7 +77,7 @@ fn read(file: &Path, boot: &str) -> Option<Decision> {
     (decision.boot_id == boot).then_some(decision)
 }
 
-/// Boots under KVM: the seconds until the first report, or why not.
+/// Boots under KVM. Returns the seconds until the first report, or why it failed.
 fn try_kvm(cache: &Path, emulator: &Path, kernel: &Path, guest: &[u8]) -> Result<Result<f64, String>, Fault> {
     if let Err(e) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {
         return Ok(Err(format!("/dev/kvm cannot be opened: {e}")));
@@ -100,7 +101,7 @@ fn boot_once(
     image::write_initramfs(&initramfs, &image::common_part(guest), "idle")?;
     write_file(&console, "")?;
     let stderr = std::fs::File::create(&words).map_err(|e| Fault::io("writing the trial's messages", &e))?;
-    // Inside `timeout`, so that the trial ends even if the lab is killed meanwhile.
+    // Runs inside `timeout`, so that the trial ends even if the lab is killed.
     let mut child = Command::new("timeout")
         .args(["--signal=KILL", &TRIAL_LIMIT.as_secs().to_string()])
         .arg(emulator)
@@ -156,7 +157,7 @@ fn boot_once(
 /// The emulator for this machine's architecture.
 ///
 /// # Errors
-/// It is not installed, naming the package.
+/// It is not installed; the fault names the package.
 pub fn emulator() -> Result<std::path::PathBuf, Fault> {
     command::find_program("qemu-system-x86_64").ok_or_else(|| {
         Fault::new(FaultKind::NothingThere, "qemu-system-x86_64 is not installed")

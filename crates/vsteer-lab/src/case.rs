@@ -1,7 +1,7 @@
-//! Does the lab itself work? Cases that bring it up, look, take it down, and say what held.
+//! Cases that test the lab itself: each starts a lab, checks it, and takes it down.
 //!
-//! A case's checks are claims with the value that was found. Left out: claims about vsteer, which belong to
-//! its own lab cases.
+//! The checks of a case are claims with the value that was found. Left out: claims about vsteer, which belong
+//! to its own lab cases.
 
 use crate::contention::{Lab, Options, down};
 use crate::report::window::VmMeasured;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 
-/// A claim and what came of it.
+/// A claim and its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
     pub claim: String,
@@ -23,14 +23,14 @@ pub struct Check {
     pub found: String,
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The evidence is there, and for it.
+    /// The evidence supports the claim.
     Held,
-    /// The evidence is against it, or nothing was measured.
+    /// The evidence contradicts the claim, or nothing was measured.
     Failed,
-    /// Something that is not vsteer's made the evidence worthless.
+    /// Something other than vsteer made the evidence useless.
     NotJudged,
 }
 
@@ -45,7 +45,7 @@ impl Check {
         Check { claim: claim.into(), held: false, not_judged: Some(why.into()), found: found.into() }
     }
 
-    /// What came of it.
+    /// The result of the claim.
     pub fn outcome(&self) -> Outcome {
         match (self.held, &self.not_judged) {
             (_, Some(_)) => Outcome::NotJudged,
@@ -65,7 +65,7 @@ impl Check {
         }
     }
 
-    /// The claim and what was found.
+    /// The claim and the found value as text.
     pub fn told(&self) -> String {
         match &self.not_judged {
             Some(why) => format!("{} (not judged: {why}; {})", self.claim, self.found),
@@ -80,7 +80,7 @@ impl std::fmt::Display for Check {
     }
 }
 
-/// What the case found.
+/// The results of the case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contention {
     pub case: &'static str,
@@ -89,19 +89,19 @@ pub struct Contention {
     pub seed: u64,
     /// KVM or emulation, and why.
     pub accel: String,
-    /// From the call to every guest's first report, s.
+    /// From the start to the last first report of a guest, s.
     pub up_s: f64,
-    /// To take everything down, s.
+    /// Time to take everything down, s.
     pub down_s: f64,
     pub checks: Vec<Check>,
     /// What the guests measured.
     pub vms: Vec<VmMeasured>,
 }
 
-/// Brings the contention lab up, lets it run for `duration`, looks and takes it down.
+/// Starts the contention lab, lets it run for `duration`, checks it and takes it down.
 ///
 /// # Errors
-/// It does not come up or go down; a claim that does not hold is in the outcome.
+/// It does not start or does not go away. A claim that does not hold is in the result.
 pub fn contention(options: &Options, duration: Duration) -> Result<Contention, Fault> {
     let begun = Instant::now();
     let lab = Lab::up(options)?;
@@ -149,7 +149,7 @@ fn look(lab: &Lab, duration: Duration) -> Result<(Vec<VmMeasured>, Vec<Check>), 
     Ok((vms, checks))
 }
 
-/// What a guest must have counted, by its workload.
+/// The counts that a guest must have reached, by its workload.
 fn check_workload(vm: &VmMeasured) -> Vec<Check> {
     let check =
         |claim: &str, held: bool, found: String| Check::new(format!("{}: {claim}", vm.vm), held, found);
@@ -172,8 +172,8 @@ fn check_workload(vm: &VmMeasured) -> Vec<Check> {
     if kind == "periodic" {
         let period_us =
             vm.workload.split_once("period_us=").and_then(|(_, v)| v.parse().ok()).unwrap_or(10_000.0);
-        // Every expiry is counted, however late: the number follows from the period alone, but for those that a
-        // stall holds back across an edge of the window.
+        // Every expiry counts, however late. So the number follows from the period alone, except for expiries
+        // that a stall delays across an edge of the window.
         let expected = w.window_s * f64::from(vm.vcpus) * 1e6 / period_us;
         let counted = w.lateness.map_or(0, |l| l.n) as f64;
         let found = format!("{counted} of {expected:.0}");
@@ -190,7 +190,7 @@ fn check_workload(vm: &VmMeasured) -> Vec<Check> {
     checks
 }
 
-/// That what vsteer would set on these VMs really lands.
+/// Checks that settings which vsteer would make on these VMs really take effect.
 fn check_controls(lab: &Lab) -> Result<Vec<Check>, Fault> {
     let Some(vm) = lab.state().vms.first() else { return Ok(Vec::new()) };
     let name = vm.name.as_str();
@@ -224,7 +224,7 @@ fn check_controls(lab: &Lab) -> Result<Vec<Check>, Fault> {
     Ok(checks)
 }
 
-/// Every CPU knob below the partition, as name and value.
+/// Every CPU setting below the partition, as name and value.
 fn cgroup_knobs(partition: &str) -> Vec<(String, String)> {
     let mut folders = crate::partition::folders(partition);
     let mut knobs = Vec::new();

@@ -1,7 +1,7 @@
-//! How is another program run so that it can neither hang the lab nor fail without a word?
+//! Runs another program so that it can neither hang the lab nor fail silently.
 //!
-//! Every program has a time limit and is ended at it; its output is kept; a failure becomes a fault that
-//! names the command line and ends with what the program said. Left out: programs that talk back and forth.
+//! Every program has a time limit, after which it is killed. Its output is kept. A failure becomes a fault
+//! with the command line and the end of the program's output. Left out: programs with a dialogue.
 
 use crate::interrupt;
 use std::ffi::OsStr;
@@ -11,13 +11,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// How often a running program is looked at.
+/// How often to check a running program.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a program said and how it ended.
+/// The output of a program, and how it ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its exit status; `None` when it was ended at the time limit.
+    /// Its exit status; `None` if it was killed at the time limit.
     pub status: Option<ExitStatus>,
     /// Standard output, as text.
     pub stdout: String,
@@ -28,7 +28,7 @@ pub struct Finished {
 /// Runs `command` for at most `limit`.
 ///
 /// # Errors
-/// When it cannot be started, or the person interrupts. A failure of the program itself is in the result.
+/// If it cannot be started, or the person interrupts. A failure of the program itself is in the result.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Fault> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     run_raw(command, limit).map(|r| Finished {
@@ -38,7 +38,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Fault> {
     })
 }
 
-/// The same with what it said as bytes.
+/// The same with the output as bytes.
 struct Raw {
     status: Option<ExitStatus>,
     stdout: Vec<u8>,
@@ -67,7 +67,7 @@ fn run_raw(command: &mut Command, limit: Duration) -> Result<Raw, Fault> {
         }
         interrupted = interrupt::check();
         if begun.elapsed() >= limit || interrupted.is_err() {
-            // It may end between the look and this; both calls then do nothing.
+            // The program may end between the check and these calls; then both do nothing.
             let _ = child.kill();
             let _ = child.wait();
             break None;
@@ -79,10 +79,10 @@ fn run_raw(command: &mut Command, limit: Duration) -> Result<Raw, Fault> {
     Ok(Raw { status, stdout, stderr })
 }
 
-/// Runs `command` for at most `limit` and gives its standard output.
+/// Runs `command` for at most `limit` and returns its standard output.
 ///
 /// # Errors
-/// As [`run`], and when the program fails or exceeds `limit`.
+/// As [`run`], and if the program fails or exceeds `limit`.
 pub fn output(command: &mut Command, limit: Duration) -> Result<String, Fault> {
     let line = line_of(command);
     let finished = run(command, limit)?;
@@ -95,7 +95,7 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, Fault> {
     }
 }
 
-/// Runs `command` for at most `limit` and gives its standard output as bytes.
+/// Runs `command` for at most `limit` and returns its standard output as bytes.
 ///
 /// # Errors
 /// As [`output`].
@@ -109,7 +109,7 @@ pub fn bytes(command: &mut Command, limit: Duration) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// The last lines that a program said, standard error first.
+/// The last lines of a program's output, standard error first.
 pub fn last_words(finished: &Finished) -> String {
     let said = if finished.stderr.trim().is_empty() { &finished.stdout } else { &finished.stderr };
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
@@ -119,8 +119,8 @@ pub fn last_words(finished: &Finished) -> String {
     lines[lines.len().saturating_sub(4)..].join("; ")
 }
 
-/// The file that `name` means on the search path, system folders included (they are missing from the path of
-/// ordinary users on Debian).
+/// Finds the program `name` on the search path and in the system folders (which Debian omits from the path of
+/// ordinary users).
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -142,7 +142,7 @@ fn line_of(command: &Command) -> String {
 fn drain(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A pipe that breaks ends the text; what was read is kept.
+        // A broken pipe ends the text; what was read is kept.
         let _ = from.read_to_end(&mut bytes);
         bytes
     })

@@ -1,8 +1,8 @@
-//! The whole loop on real VMs: observe, diagnose, plan, apply, observe again, verify, report, take back.
+//! The whole loop on real VMs: observe, diagnose, plan, apply, observe again, verify, report, roll back.
 //!
-//! Everything about vsteer goes through its command line, as a person would use it, and it is told nothing but where
-//! the lab's libvirt is. What the guests themselves saw (lateness, work done) comes from their own reports and is
-//! what the claims are about: that it helped is said by those who had waited, not by the tool that changed it.
+//! The demonstration uses vsteer only through its command line, as a person would. vsteer knows only where
+//! the lab's libvirt is. The claims are about what the guests themselves measured (lateness, work done), from
+//! their own reports. So the VMs that had waited show whether the change helped, not the tool that made it.
 
 use crate::case::{Check, Outcome};
 use crate::contention::{Lab, Options, down};
@@ -15,24 +15,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// Settling time before each observation: guests boot, and a change needs a moment to show.
+/// Settling time before each observation, because guests boot, and a change needs a moment to show.
 const SETTLE: Duration = Duration::from_secs(6);
-/// What a VM's lateness and ready share must fall to, and what others must keep.
+/// The factors to which a VM's lateness and ready share must fall.
 const LATENESS_TO: f64 = 1.0 / 3.0;
 const READY_TO: f64 = 0.5;
 const WORK_KEPT: f64 = 0.90;
 const READY_GROWTH: f64 = 0.05;
-/// Two observations are of like surroundings when the host's other work took at most so many pCPUs more in the second
-/// and the pCPUs were as fast to within this part. What a neighbour on the same silicon takes is no effect of a plan.
+/// Two observations are comparable under two conditions: in the second, the host's other work used at most
+/// this many pCPUs more, and the pCPUs were equally fast within this part. A neighbour on the same hardware
+/// can change the speed, which is not an effect of a plan.
 const OTHERS_GROWTH: f64 = 0.1;
 const SPEED_DIFFERENCE: f64 = 0.03;
-/// How often the second observation is made anew for want of it; the one most like the first then counts.
+/// How often the second observation is repeated if it is not comparable; then the one most like the first
+/// counts.
 const OBSERVE_AGAIN: u32 = 3;
 
 /// Lateness as the guest saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lateness {
-    /// How many expiries.
+    /// The number of expiries.
     pub n: u64,
     pub mean: f64,
     /// 99th percentile.
@@ -43,22 +45,22 @@ pub struct Lateness {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
     pub vm: String,
-    /// The lab's secret: what it runs.
+    /// The VM's workload, which is the lab's secret.
     pub workload: String,
     pub vcpus: u32,
     /// Ready share per vCPU, mean over its vCPUs, 0..=1, from `vsteer`.
     pub ready_share: Option<f64>,
-    /// Lag share per vCPU, likewise.
+    /// Lag share per vCPU, in the same form.
     pub lag_share: Option<f64>,
-    /// Run share per vCPU, likewise.
+    /// Run share per vCPU, in the same form.
     pub run_share: Option<f64>,
-    /// The guest's own timer lateness, ms; none where it runs no timers or reported nothing.
+    /// The guest's own timer lateness, ms; `None` if it runs no timers or reported nothing.
     pub lateness_ms: Option<Lateness>,
     /// Work done per second, in the guest's own units.
     pub work_units_per_s: Option<f64>,
 }
 
-/// What a demonstration found.
+/// The results of a demonstration.
 #[derive(Debug, Clone, Serialize)]
 pub struct Demo {
     /// The seed of the lab.
@@ -73,30 +75,31 @@ pub struct Demo {
     pub after: Vec<Seen>,
     /// The plan's title.
     pub plan_title: String,
-    /// How many steps it had.
+    /// The number of its steps.
     pub plan_steps: usize,
-    /// The plan whole.
+    /// The complete plan.
     pub plan: Value,
-    /// What `vsteer verify` said; null without a change.
+    /// The output of `vsteer verify`; null without a change.
     pub verdict: Value,
     /// The report's file.
     pub report: PathBuf,
     pub checks: Vec<Check>,
-    /// Did none fail?
+    /// True if no check failed.
     pub passed: bool,
 }
 
-/// What to show.
+/// The settings of the demonstration.
 #[derive(Debug, Clone)]
 pub struct Show {
     /// The lab to bring up.
     pub lab: Options,
     /// Length of each observation.
     pub window: Duration,
-    /// Where recordings, plan and report go.
+    /// The folder for recordings, plan and report.
     pub output: PathBuf,
-    /// Judge the growth of ready shares by the figures themselves. Else only what is beyond the verdict's own interval
-    /// counts: two observations of half a minute with nothing changed may well differ by the 5 points.
+    /// Judge the growth of ready shares by the values themselves. Otherwise only growth beyond the verdict's
+    /// own interval counts, because two observations of half a minute without a change may differ by the 5
+    /// points.
     pub strict: bool,
 }
 
@@ -108,10 +111,10 @@ fn none_failed(checks: &[Check]) -> bool {
     checks.iter().all(|c| c.outcome() != Outcome::Failed)
 }
 
-/// Brings the lab up, runs the loop on it, takes it down again whatever happened.
+/// Starts the lab, runs the loop on it, and always takes it down again.
 ///
 /// # Errors
-/// When the lab or a command of vsteer fails; a claim that does not hold is in the result.
+/// If the lab or a command of vsteer fails. A claim that does not hold is in the result.
 pub fn demo(show: &Show) -> Result<Demo, Fault> {
     Vsteer::beside(&show.lab.program)?;
     let output =
@@ -139,7 +142,7 @@ pub fn demo(show: &Show) -> Result<Demo, Fault> {
 struct Files {
     first: String,
     second: String,
-    /// The first once more.
+    /// The repeated first recording.
     again: String,
     plan: String,
     report: String,
@@ -165,12 +168,12 @@ impl Files {
     }
 }
 
-/// What was seen in a window, and in which surroundings.
+/// The values of a window, with its surroundings.
 type Window = (Vec<Seen>, Surroundings);
 
-/// What came of a plan that was applied and taken back.
+/// The results of a plan that was applied and rolled back.
 struct Tried {
-    /// The window before, if another was more like the one after.
+    /// Another window before the change, if it was more like the one after.
     before: Option<Window>,
     after: Window,
     verdict: Value,
@@ -209,7 +212,7 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
     }
     say(&format!("report: {}", files.report));
     let claims = claims(&before, &after, &plan, &verdict, show.strict);
-    // In full the figures are judged as they are.
+    // In strict mode the values are judged without excuses.
     checks.extend(claims.into_iter().map(|c| if show.strict { c } else { excused(c, unlike.as_deref()) }));
     Ok(Demo {
         seed: lab.state().seed,
@@ -228,7 +231,7 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
     })
 }
 
-/// Applies the plan, observes, verifies, reports, and takes it back.
+/// Applies the plan, observes, verifies, reports, and rolls it back.
 fn try_plan(
     show: &Show,
     lab: &Lab,
@@ -248,7 +251,8 @@ fn try_plan(
     say("taking the change back");
     v.json(&["rollback", "--connect", &v.uri], Duration::from_secs(120))?;
     let restored = v.settings()? == settings;
-    // The first window may have been the odd one: under the former settings again, which then is like the second?
+    // Perhaps the first window was unusual. So this observes again with the former settings and checks which
+    // window is like the second.
     let mut before = None;
     if restored && around.apart(around_before) > 1.0 {
         say("no later window was like the first: observing under the former settings again");
@@ -264,24 +268,24 @@ fn try_plan(
     Ok(Tried { before, after: (after, around), verdict, restored })
 }
 
-/// What a window's figures depend on besides the plan.
+/// Conditions other than the plan that influence a window's values.
 #[derive(Debug, Clone, Copy)]
 struct Surroundings {
-    /// The host's other work, pCPUs.
+    /// CPU use of the host's other work, pCPUs.
     others: f64,
-    /// Work done per second of CPU by those who work all the time; none without such VMs.
+    /// Work done per second of CPU by VMs that always work; `None` without such VMs.
     speed: Option<f64>,
 }
 
 impl Surroundings {
-    /// How far apart, in units of what is allowed: up to 1 is alike.
+    /// The difference, in units of the allowed one; up to 1 counts as alike.
     fn apart(&self, before: &Surroundings) -> f64 {
         let others = (self.others - before.others) / OTHERS_GROWTH;
         let speed = before.speed.zip(self.speed).map_or(0.0, |(b, a)| (a / b - 1.0).abs() / SPEED_DIFFERENCE);
         others.max(speed)
     }
 
-    /// In words, how these surroundings differ from those before by more than is allowed.
+    /// A description of how these surroundings differ from those before by more than is allowed.
     fn unlike(&self, before: &Surroundings) -> Option<String> {
         (self.apart(before) > 1.0).then(|| {
             let speed =
@@ -297,7 +301,7 @@ impl Surroundings {
     }
 }
 
-/// A figure that missed its bound in surroundings that differ says nothing of the plan.
+/// If the surroundings differ, a value that missed its bound says nothing about the plan.
 fn excused(check: Check, unlike: Option<&str>) -> Check {
     match unlike {
         Some(why) if check.outcome() == Outcome::Failed && !check.claim.contains("plan is found") => {
@@ -307,7 +311,7 @@ fn excused(check: Check, unlike: Option<&str>) -> Check {
     }
 }
 
-/// Observes after the change, anew while the surroundings differ from those before.
+/// Observes after the change, and again while the surroundings differ from those before.
 fn observe_alike(
     show: &Show,
     lab: &Lab,
@@ -348,7 +352,7 @@ fn observe_alike(
     Ok((after, around))
 }
 
-/// One observation, by vsteer and by the guests.
+/// One observation, from vsteer and from the guests.
 fn observe(show: &Show, lab: &Lab, v: &Vsteer, recording: &str) -> Result<(Vec<Seen>, Surroundings), Fault> {
     say(&format!("observing for {:.0} s", show.window.as_secs_f64()));
     let length = format!("{}ms", show.window.as_millis());
@@ -356,7 +360,7 @@ fn observe(show: &Show, lab: &Lab, v: &Vsteer, recording: &str) -> Result<(Vec<S
     let words = ["record", "-o", recording, "--for", &length, "--connect", &v.uri, "--events"];
     v.run(&words, false, show.window + Duration::from_secs(60))?;
     let until_ns = now_ns();
-    // A guest that waits for a CPU reports late: give the last reports a moment to arrive.
+    // A guest that waits for a CPU reports late, so the last reports need a moment to arrive.
     wait("collecting the guests' own reports", Duration::from_secs(3))?;
     let guests = lab.window(since_ns, until_ns);
     let model = v.json(&["diagnose", recording], Duration::from_secs(60))?;
@@ -397,7 +401,7 @@ fn is(vm: &Seen, kinds: &[&str]) -> bool {
     kinds.contains(&vm.workload.split([',', '(']).next().unwrap_or_default())
 }
 
-/// What must hold, from what both saw.
+/// The claims, from the values before and after.
 fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict: bool) -> Vec<Check> {
     let pairs: Vec<(&Seen, &Seen)> =
         before.iter().filter_map(|b| Some((b, after.iter().find(|a| a.vm == b.vm)?))).collect();
@@ -470,7 +474,7 @@ fn burners_work_on(pairs: &[Pair<'_>]) -> Check {
     )
 }
 
-/// `None` where its ready share was not measured on both sides.
+/// `None` if its ready share was not measured on both sides.
 fn ready_grows_little((b, a): Pair<'_>, plan: &Value, verdict: &Value, strict: bool) -> Option<Check> {
     let (was, is) = (b.ready_share?, a.ready_share?);
     let forecast =
@@ -479,7 +483,7 @@ fn ready_grows_little((b, a): Pair<'_>, plan: &Value, verdict: &Value, strict: b
     let said = likely.is_some_and(|l| l > was + READY_GROWTH);
     let findings = verdict["verdict"]["findings"].as_array();
     let finding = findings.and_then(|f| f.iter().find(|f| f["name"] == *b.vm && f["quantity"] == "ready"));
-    // The verdict's is of the sum over vCPUs.
+    // The verdict's interval is for the sum over vCPUs.
     let unsure = finding.and_then(|f| f["half_width"].as_f64()).unwrap_or(0.0) / f64::from(b.vcpus);
     let beyond = if strict { 0.0 } else { unsure };
     let surely = if strict { "" } else { " beyond what the observations can tell" };

@@ -1,4 +1,4 @@
-//! How is vsteer driven by the lab? By its command line, as a person would, with a journal folder of the lab's own.
+//! Runs vsteer for the lab through its command line, as a person would, with the lab's own journal folder.
 
 use crate::{command, interrupt};
 use serde_json::Value;
@@ -7,22 +7,22 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// The program to be driven, and where.
+/// The vsteer program and its settings.
 #[derive(Debug, Clone)]
 pub struct Vsteer {
     /// `vsteer` itself.
     pub program: PathBuf,
-    /// Where it keeps its journals: not the host's own.
+    /// The folder for its journals, which is not the host's own.
     pub state: PathBuf,
     /// The lab's libvirt.
     pub uri: String,
 }
 
 impl Vsteer {
-    /// Runs `vsteer` with `words`; its JSON, or its fault.
+    /// Runs `vsteer` with `words`; returns its JSON.
     ///
     /// # Errors
-    /// Its own, with what it said.
+    /// vsteer's own fault, with its output.
     pub fn json(&self, words: &[&str], limit: Duration) -> Result<Value, Fault> {
         let out = self.run(words, true, limit)?;
         serde_json::from_str(&out).map_err(|e| {
@@ -30,10 +30,10 @@ impl Vsteer {
         })
     }
 
-    /// Runs `vsteer` with `words`; what it printed, or its fault.
+    /// Runs `vsteer` with `words`; returns what it printed.
     ///
     /// # Errors
-    /// Its own, with what it said.
+    /// vsteer's own fault, with its output.
     pub fn run(&self, words: &[&str], json: bool, limit: Duration) -> Result<String, Fault> {
         let mut c = self.command(words);
         if json {
@@ -47,17 +47,17 @@ impl Vsteer {
         }
     }
 
-    /// The command line itself, for runs that are meant to fail.
+    /// The command line itself, for runs that should fail.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut c = Command::new(&self.program);
         c.args(words).env("VSTEER_STATE", &self.state);
         c
     }
 
-    /// The program beside the lab's own, with nothing set yet.
+    /// The program beside the lab's own, without settings.
     ///
     /// # Errors
-    /// `NothingThere` when it was not built.
+    /// `NothingThere` if it was not built.
     pub fn beside(lab: &Path) -> Result<Vsteer, Fault> {
         let path = lab.parent().map(|d| d.join("vsteer")).filter(|p| p.is_file());
         let program = path.ok_or_else(|| {
@@ -66,15 +66,15 @@ impl Vsteer {
         Ok(Vsteer { program, state: PathBuf::new(), uri: String::new() })
     }
 
-    /// The VMs' settings as `vsteer plan` records them: what rollback must restore. Threads that come and go are
-    /// left out.
+    /// The VMs' settings as `vsteer plan` records them, which a rollback must restore. Short-lived threads
+    /// are left out.
     ///
     /// # Errors
     /// As [`Vsteer::json`].
     pub fn settings(&self) -> Result<Value, Fault> {
         let plan = self.json(&["plan", "--for", "1s", "--connect", &self.uri], Duration::from_secs(60))?;
         let mut vms = plan["parent"]["vms"].clone();
-        // Two empty answers would be equal, and a rollback would seem to have restored everything.
+        // Two empty answers would be equal, so a rollback would seem to have restored everything.
         if vms.as_array().is_none_or(Vec::is_empty) {
             return Err(Fault::new(FaultKind::NothingThere, "the settings of the lab's VMs"));
         }
@@ -87,7 +87,7 @@ impl Vsteer {
     }
 }
 
-/// Says what is waited for, and sleeps; interruptible.
+/// Prints what it waits for, and sleeps; can be interrupted.
 ///
 /// # Errors
 /// `Interrupted`.

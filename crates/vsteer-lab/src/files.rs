@@ -1,22 +1,22 @@
-//! Which file was it that could not be written? File operations whose faults name their file.
+//! File operations whose faults name the file.
 //!
-//! Left out: reading, where each caller knows what absence means.
+//! Left out: reading, because only the caller knows what a missing file means.
 
 use std::path::Path;
 use vsteer_core::Fault;
 
-/// Makes `folder` and those above it; one that is there is fine.
+/// Makes `folder` and those above it; it may exist already.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Fault> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Fault::io(format!("making the folder {}", folder.display()), &e))
 }
 
-/// Writes `file` whole.
+/// Writes the whole `file`.
 pub(crate) fn write_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fault> {
     std::fs::write(file, bytes).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))
 }
 
-/// Writes `file` so that a reader, or a crash, meets either the old content or the new.
+/// Replaces `file` so that a reader, or a crash, sees either the old content or the new.
 pub(crate) fn replace_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fault> {
     let fresh = file.with_extension("new");
     write_file(&fresh, bytes)?;
@@ -26,7 +26,7 @@ pub(crate) fn replace_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), F
         .map_err(|e| Fault::io(format!("putting {} in place", file.display()), &e))
 }
 
-/// Removes `folder` and all in it; one that is not there is fine.
+/// Removes `folder` and its content; it may be missing.
 pub(crate) fn remove_folder(folder: &Path) -> Result<(), Fault> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
-//! Has the person asked to stop?
+//! Records whether the person asked to stop.
 //!
-//! SIGINT and SIGTERM only set a flag; whatever waits looks at it and returns a fault, so that the one path
-//! that takes things down is the ordinary one. Process-wide, as signals are.
+//! SIGINT and SIGTERM only set a flag. Every wait checks it and returns a fault. So an interrupt takes things
+//! down on the same path as any other fault. The flag is process-wide, as signals are.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,11 @@ use vsteer_core::{Fault, FaultKind};
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on SIGINT, SIGTERM and SIGHUP are asked about, not died of. Calling it again does nothing.
+/// From now on, SIGINT, SIGTERM and SIGHUP set the flag instead of ending the process. Calling it again does
+/// nothing.
 ///
 /// # Errors
-/// When the system refuses the handlers.
+/// If the system refuses the handlers.
 pub fn watch() -> Result<(), Fault> {
     if ASKED.get().is_some() {
         return Ok(());
@@ -26,7 +27,7 @@ pub fn watch() -> Result<(), Fault> {
     Ok(())
 }
 
-/// A fault of class `Interrupted` once the person has asked to stop.
+/// Returns a fault of class `Interrupted` if the person asked to stop.
 ///
 /// # Errors
 /// That fault.
@@ -39,7 +40,7 @@ pub fn check() -> Result<(), Fault> {
     }
 }
 
-/// Forgets the request: what takes things down must not be stopped by it.
+/// Clears the request, because it must not stop the removal of things.
 pub fn clear() {
     if let Some(flag) = ASKED.get() {
         flag.store(false, Ordering::Relaxed);

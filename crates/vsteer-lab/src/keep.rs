@@ -1,10 +1,10 @@
-//! Who buries the processes that libvirt leaves behind?
+//! Reaps the processes that libvirt leaves behind.
 //!
-//! QEMU started by libvirt makes itself a daemon, so its parent is process 1, and libvirt waits for its pid to
-//! vanish. Where process 1 reaps slowly (in some containers and virtual machines), each start and end of a VM
-//! then takes seconds and ended VMs linger as zombies. So the private libvirtd runs below a small process that
-//! is the reaper of all its descendants (`man 2 PR_SET_CHILD_SUBREAPER`), waits for each, and ends with the last.
-//! Left out: everything else; it does not restart what fails.
+//! QEMU started by libvirt makes itself a daemon, so its parent is process 1. libvirt waits until its pid
+//! disappears. If process 1 reaps slowly (in some containers and virtual machines), each start and end of a
+//! VM takes seconds, and ended VMs remain as zombies. So the private libvirtd runs below a small process that
+//! is the reaper of all its descendants (`man 2 PR_SET_CHILD_SUBREAPER`), waits for each, and ends after the
+//! last one. Left out: everything else; it does not restart what fails.
 
 use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 use std::process::Command;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use vsteer_core::{Fault, FaultKind};
 
-/// Runs `command` and reaps all that comes of it, until no descendant is left. SIGTERM is not obeyed: the
-/// descendants are ended by their own pids, and then this ends by itself.
+/// Runs `command` and reaps all its descendants until none is left. It ignores SIGTERM: the descendants must
+/// be ended by their own pids, and then this ends by itself.
 ///
 /// # Errors
 /// The command cannot be started.
@@ -27,7 +27,7 @@ pub fn run(command: &[String]) -> Result<(), Fault> {
     }
     set_child_subreaper(Some(getpid()))
         .map_err(|e| Fault::io("becoming the reaper of descendants", &e.into()))?;
-    // Reaped below like all others.
+    // It is reaped below like all others.
     drop(
         Command::new(program)
             .args(arguments)

@@ -1,12 +1,12 @@
-//! Disposable real VMs on this machine, to try vsteer on and to know the truth from inside.
+//! Disposable real VMs on this machine, for trying vsteer and for knowing the truth from inside the guests.
 //!
 //! ```text
 //! fetch      a kernel, without installing anything        image    kernel + one program
-//! accel      KVM or emulation, decided by booting         libvirtd one of the lab's own
-//! contention VMs that wait for CPUs: up, status, down     report   what the guests measured
+//! accel      KVM or emulation, decided by booting         libvirtd the lab's own libvirt
+//! contention VMs that compete for CPUs: up, status, down  report   what the guests measured
 //! emulated   a whole host with KVM guests, in exact virtual time         xen      the same with Xen
 //! ```
-//! The lab knows what its VMs do; an observer does not. It drives `vsteer`, if at all, by its command line.
+//! The lab knows what its VMs do; an observer does not. The lab uses `vsteer` only through its command line.
 
 #![allow(missing_docs, reason = "parts of one program, not an interface for others")]
 

@@ -1,15 +1,20 @@
-//! How does the lab have a libvirt of its own, so that the system's one and its VMs are never touched?
+//! Runs the lab's own libvirt, so that the lab never touches the system's libvirt and its VMs.
 //!
-//! A libvirtd in a private mount and network namespace: folders of the lab are mounted over the five folders
-//! that libvirt is compiled to use, so all its state lies in the lab's folder, and its socket is reached from
-//! outside by path. No network of the host is visible to it, and no D-Bus: on a systemd host it could
-//! otherwise register the VMs with machined. Where the lab emulates, `/dev/kvm` is covered by a file that
-//! nobody may write: a KVM that is there and does not work makes libvirt ask QEMU for its capabilities anew at
-//! every call, some seconds each. To libvirt it is a host of its own, with another name and number, so that a VM can be moved from one lab to
-//! another; one that comes is put into the cgroup partition of the lab that it comes to. Among the mounts is a small tmpfs named after the lab's token, by which every
-//! process of the namespace can be found again after a crash ([`crate::process`]). QEMU runs as root without a
-//! security driver: its files are the lab's. All of it lives below a process that reaps ([`crate::keep`]).
-//! Needs root. Left out: virtlogd (QEMU writes its own files), storage, networks.
+//! It is a libvirtd in a private mount and network namespace. Folders of the lab are mounted over the five
+//! folders that libvirt is compiled to use. So all its state is in the lab's folder, and its socket is
+//! reachable from outside by path. It sees no network of the host and no D-Bus; on a systemd host it could
+//! otherwise register the VMs with machined.
+//!
+//! If the lab emulates, a file without write permission covers `/dev/kvm`. Otherwise a KVM that exists but
+//! does not work makes libvirt ask QEMU for its capabilities at every call, which takes some seconds each.
+//!
+//! libvirt sees a separate host with another name and UUID, so that a VM can move from one lab to another. A
+//! VM that arrives is put into the cgroup partition of its new lab.
+//!
+//! Among the mounts is a small tmpfs named after the lab's token, by which every process of the namespace can
+//! be found after a crash ([`crate::process`]). QEMU runs as root without a security driver, because its
+//! files belong to the lab. Everything runs below a process that reaps ([`crate::keep`]). Needs root. Left
+//! out: virtlogd (QEMU writes its own files), storage, networks.
 
 use crate::accel::Accel;
 use crate::command;
@@ -21,7 +26,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// libvirt's folders (its build's sysconfdir and localstatedir on every distribution), and what lies over them.
+/// libvirt's folders (sysconfdir and localstatedir of its build on every distribution), and the lab's folders
+/// mounted over them.
 const FOLDERS: &[(&str, &str)] = &[
     ("/etc/libvirt", "etc"),
     ("/run/libvirt", "run"),
@@ -29,14 +35,15 @@ const FOLDERS: &[(&str, &str)] = &[
     ("/var/cache/libvirt", "cache"),
     ("/var/log/libvirt", "log"),
 ];
-/// Waiting for the socket: 2 s are usual, but the machine may be busy.
+/// Time limit for the socket: 2 s are usual, but the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// One call of virsh.
+/// Time limit for one call of virsh.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// `sockaddr_un` holds 108 bytes with the final zero (`man 7 unix`).
 const SOCKET_PATH_MOST: usize = 107;
 
-/// The namespace's set-up. `$1` lab folder, `$2` token, `$3` accelerator; then the daemon takes the shell's place and pid.
+/// Sets up the namespace. `$1` lab folder, `$2` token, `$3` accelerator. Then the daemon replaces the shell
+/// and keeps its pid.
 const SCRIPT: &str = r#"set -e
 mount -t tmpfs -o size=64k,mode=0755 "$2" "$1/mark"
 echo "vsteer-lab-${2##*:}" > /proc/sys/kernel/hostname
@@ -69,12 +76,12 @@ fn socket(dir: &Path) -> PathBuf {
 /// Refuses a folder in which the socket's path would be too long or would need quoting in a URI.
 ///
 /// # Errors
-/// That fault.
+/// The refusal.
 pub fn check_folder(dir: &Path) -> Result<(), Fault> {
     let path = socket(dir);
     let text = path.to_string_lossy();
-    // libvirt's longest socket path in the folder is QEMU's monitor, of 12 to 60 more bytes; libvirt sees that
-    // one by its short compiled path, so only its own socket counts.
+    // libvirt's longest socket path in the folder is QEMU's monitor, with 12 to 60 more bytes. But libvirt
+    // uses the short compiled path for it, so only libvirt's own socket counts.
     if !dir.is_absolute() || text.len() > SOCKET_PATH_MOST {
         return Err(Fault::new(FaultKind::Usage, format!("the lab cannot live in {}", dir.display()))
             .because(format!(
@@ -90,13 +97,13 @@ pub fn check_folder(dir: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The folders that must exist to be mounted over and do not, outermost first.
+/// The missing folders over which something must be mounted, outermost first.
 pub fn missing_mount_points() -> Vec<PathBuf> {
     FOLDERS.iter().map(|(target, _)| PathBuf::from(target)).filter(|t| !t.exists()).collect()
 }
 
-/// Starts the daemon below [`crate::keep`], whose process it gives: that lives as long as the daemon or a VM
-/// does. `program` is vsteer-lab. The mount points must exist.
+/// Starts the daemon below [`crate::keep`], and returns that process, which lives as long as the daemon or a
+/// VM. `program` is vsteer-lab. The mount points must exist.
 ///
 /// # Errors
 /// It cannot be started.
@@ -124,7 +131,7 @@ pub fn spawn(dir: &Path, program: &Path, token: &str, accel: Accel) -> Result<Pr
     let log = dir.join("log/libvirtd.log");
     let log = std::fs::File::create(&log).map_err(|e| Fault::io(format!("writing {}", log.display()), &e))?;
     let log_too = log.try_clone().map_err(|e| Fault::io("sharing the log of libvirtd", &e))?;
-    // setsid: neither an interrupt typed in the terminal nor its closing shall reach the daemon.
+    // setsid: neither an interrupt in the terminal nor closing the terminal may reach the daemon.
     let child = Command::new("setsid")
         .arg(program)
         .args([
@@ -155,10 +162,10 @@ pub fn spawn(dir: &Path, program: &Path, token: &str, accel: Accel) -> Result<Pr
     ProcessId::of(child.id() as i32).ok_or_else(|| did_not_start(dir, "it ended at once"))
 }
 
-/// Waits until it answers.
+/// Waits until the daemon answers.
 ///
 /// # Errors
-/// It ended, or does not answer in time; with the last lines of its log.
+/// It ended, or does not answer in time, with the last lines of its log.
 pub fn wait(dir: &Path, process: ProcessId) -> Result<(), Fault> {
     let begun = Instant::now();
     loop {
@@ -184,7 +191,7 @@ fn did_not_start(dir: &Path, how: &str) -> Fault {
         .help("the lab needs root, and namespaces and cgroups that it may use: not inside a plain container")
 }
 
-/// One call of virsh to the lab's libvirt; gives its standard output.
+/// Calls virsh with the lab's libvirt; returns its standard output.
 ///
 /// # Errors
 /// virsh fails or hangs.
@@ -194,19 +201,19 @@ pub fn virsh(dir: &Path, arguments: &[&str]) -> Result<String, Fault> {
     command::output(&mut command, CALL_LIMIT)
 }
 
-/// The pid of the VM's QEMU, as libvirt wrote it down.
+/// The pid of the VM's QEMU, from libvirt's pid file.
 pub fn pid_of(dir: &Path, vm: &str) -> Option<ProcessId> {
     let text = std::fs::read_to_string(dir.join("run/qemu").join(format!("{vm}.pid"))).ok()?;
     ProcessId::of(text.trim().parse().ok()?)
 }
 
-/// The user and group that Debian's and Ubuntu's libvirt insist on at start, before they read which user to run
-/// QEMU as (root, here). They come with libvirt-daemon-system, which the lab does without; 64055 is their
-/// number there.
+/// The user and group that Debian's and Ubuntu's libvirt require at start, before they read the user for QEMU
+/// (here root). They come with libvirt-daemon-system, which the lab does not need; their number there is
+/// 64055.
 const ACCOUNT: &str = "libvirt-qemu";
 
-/// The text of `/etc/passwd` or `/etc/group` with [`ACCOUNT`] in it, for the private namespace alone. `None`
-/// where it has it.
+/// The text of `/etc/passwd` or `/etc/group` with [`ACCOUNT`] added, only for the private namespace. `None`
+/// if it already has the account.
 fn with_account(text: &str, file: &str) -> Option<String> {
     if text.lines().any(|l| l.split(':').next() == Some(ACCOUNT)) {
         return None;
@@ -218,7 +225,7 @@ fn with_account(text: &str, file: &str) -> Option<String> {
     Some(format!("{}\n{line}\n", text.trim_end_matches('\n')))
 }
 
-/// A VM that comes from another lab names that lab's partition (libvirt, `docs/hooks.rst`).
+/// A VM from another lab names that lab's partition, so this hook replaces it (libvirt, `docs/hooks.rst`).
 const HOOK: &str = "#!/bin/sh\nif [ \"$2\" = migrate ]; then\n    \
                     exec sed 's|<partition>[^<]*</partition>|<partition>/PARTITION</partition>|'\nfi\n";
 

@@ -1,7 +1,7 @@
-//! The command line of the lab: what is asked, and how results are printed.
+//! The command line of the lab: its options, and how results are printed.
 //!
-//! Results go to standard output, as text or with `--json` as one JSON value; progress and faults go to
-//! standard error; the exit code is that of the fault's class. All else is in the library.
+//! Results go to standard output, as text or with `--json` as one JSON value. Progress and faults go to
+//! standard error. The exit code is that of the fault's class. Everything else is in the library.
 
 mod main_emulated;
 mod main_xen;
@@ -408,7 +408,7 @@ fn take_down(place: &Place, output: &Output) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The case of this name.
+/// The case with this name.
 fn case_of(name: &str) -> Result<&'static suite::Case, Fault> {
     suite::CASES.iter().chain(suite::PARTS).find(|c| c.name == name).ok_or_else(|| {
         Fault::new(FaultKind::Usage, format!("there is no case {name:?}")).help("vsteer-lab cases lists them")
@@ -504,7 +504,7 @@ fn print_windows(vms: &[VmMeasured]) {
             println!("{:20} {kind:9} absent: {}", vm.vm, vm.absent.as_deref().unwrap_or_default());
             continue;
         };
-        // A server's response times are what its users feel; else the lateness of timers.
+        // A server's response times are what its users feel; for other workloads, the lateness of timers.
         let durations = w.response.or(w.lateness);
         let ms = |of: fn(&Summary) -> f64| durations.as_ref().map_or("-".into(), |d| format!("{:.2}", of(d)));
         println!(
@@ -529,7 +529,7 @@ fn print_cases() {
     }
 }
 
-/// Runs these cases; exit code 1 when a claim failed or nothing was judged.
+/// Runs these cases; exit code 1 if a claim failed or nothing was judged.
 fn run_cases(
     up: &UpArgs,
     output: &Output,

@@ -56,10 +56,10 @@ pub struct Run {
     json: Output,
 }
 
-/// What `up emulated` does: two VMs that share a pCPU.
+/// The job of `up emulated`: two VMs that share a pCPU.
 const PAIR: &str = include_str!("../../../scenarios/emulated/pair.toml");
 
-/// Does what was asked.
+/// Executes the command.
 ///
 /// # Errors
 /// As the library's.
@@ -91,7 +91,7 @@ pub fn run(what: Emulated) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Boots the emulated host with its first example, and hands out the recording.
+/// Boots the emulated host with its first example, and keeps the recording.
 ///
 /// # Errors
 /// As the library's.

@@ -42,7 +42,7 @@ pub struct Run {
     json: Output,
 }
 
-/// Does what was asked.
+/// Executes the command.
 ///
 /// # Errors
 /// As the library's.

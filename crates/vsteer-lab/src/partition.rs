@@ -1,10 +1,10 @@
-//! Where in the cgroups are the lab's VMs, and how do these folders go away again?
+//! Makes and removes the cgroup partition of the lab's VMs.
 //!
-//! libvirt puts a VM below its partition (`/name` becomes the folder `name.partition`) and makes no
-//! partition but its default one itself. A partition of the lab's own keeps its VMs apart from others and
-//! makes removal exact: everything below it is the lab's. Works with cgroup v1, hybrid and v2; the kernel's
-//! `Documentation/admin-guide/cgroup-v1/cpusets.rst` says why cpuset folders must be filled first.
-//! Left out: delegation below systemd's slices; the folder lies at the root of the hierarchy.
+//! libvirt puts a VM below its partition (`/name` becomes the folder `name.partition`), and itself makes only
+//! its default partition. The lab's own partition separates its VMs from others and makes removal exact:
+//! everything below it belongs to the lab. It works with cgroup v1, hybrid and v2. The kernel's
+//! `Documentation/admin-guide/cgroup-v1/cpusets.rst` says why cpuset folders must be filled first. Left out:
+//! delegation below systemd's slices; the folder is at the root of the hierarchy.
 
 use crate::files::write_file;
 use crate::process::{Mount, mounts_of, subfolders};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// The controllers that VMs of the lab are held by.
+/// The controllers that limit VMs of the lab.
 pub const CONTROLLERS: &[&str] = &["cpu", "cpuset", "cpuacct"];
 
-/// The mounted hierarchies in which libvirt looks for a partition: those of version 1 that hold one of
-/// [`CONTROLLERS`], and version 2 always (in the hybrid layout, too, where it holds none).
+/// The mounted hierarchies in which libvirt looks for a partition: those of version 1 with one of
+/// [`CONTROLLERS`], and always version 2 (also in the hybrid layout, where it has none of them).
 fn hierarchies(mounts: &[Mount]) -> Vec<PathBuf> {
     let is_looked_at = |m: &&Mount| match m.kind.as_str() {
         "cgroup" => m.options.split(',').any(|o| CONTROLLERS.contains(&o)),
@@ -25,7 +25,7 @@ fn hierarchies(mounts: &[Mount]) -> Vec<PathBuf> {
     mounts.iter().filter(is_looked_at).map(|m| PathBuf::from(&m.target)).collect()
 }
 
-/// Does one of them hold the controller that shares the CPU?
+/// Does one of them have the controller that shares the CPU?
 fn can_share_cpu(mounts: &[Mount]) -> bool {
     mounts.iter().any(|m| match m.kind.as_str() {
         "cgroup" => m.options.split(',').any(|o| o == "cpu"),
@@ -35,7 +35,7 @@ fn can_share_cpu(mounts: &[Mount]) -> bool {
     })
 }
 
-/// The folders of partition `name` that exist, in every mounted hierarchy (libvirt may have made more than the
+/// The existing folders of partition `name` in every mounted hierarchy (libvirt may have made more than the
 /// lab did).
 pub fn folders(name: &str) -> Vec<PathBuf> {
     let mounts = mounts_of(std::process::id() as i32);
@@ -43,7 +43,7 @@ pub fn folders(name: &str) -> Vec<PathBuf> {
     of_cgroup.map(|m| Path::new(&m.target).join(format!("{name}.partition"))).filter(|f| f.is_dir()).collect()
 }
 
-/// Makes the partition in every hierarchy that has one of the lab's controllers.
+/// Makes the partition in every hierarchy with one of the lab's controllers.
 ///
 /// # Errors
 /// No such hierarchy is mounted, or it is not writable.
@@ -75,10 +75,10 @@ pub fn make(name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes the partition, once its processes are gone.
+/// Removes the partition, after its processes have ended.
 ///
 /// # Errors
-/// A folder stays busy for 5 s, naming it.
+/// A folder stays busy for 5 s; the fault names it.
 pub fn remove(name: &str) -> Result<(), Fault> {
     folders(name).iter().try_for_each(|folder| remove_tree(folder))
 }

@@ -1,14 +1,14 @@
-//! Is everything here that the lab needs, and if not, which packages bring it?
+//! Checks that everything that the lab needs is installed, and names the missing packages.
 //!
-//! Installing is the Makefile's business or the person's. Left out: kernel features, which show at the first
-//! use with a fault of their own.
+//! The Makefile or the person installs them. Left out: kernel features; a missing one gives a fault at its
+//! first use.
 
 use crate::command::find_program;
 use serde::Serialize;
 use std::path::PathBuf;
 use vsteer_core::{Fault, FaultKind};
 
-/// A program and the Debian and Ubuntu package that it is in.
+/// A program, and its package on Debian and Ubuntu.
 const NEEDED: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("libvirtd", "libvirt-daemon"),
@@ -19,7 +19,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("setsid", "util-linux"),
     ("timeout", "coreutils"),
 ];
-/// Where libvirt's driver for QEMU may lie: multiarch of Debian and Ubuntu, and others.
+/// The possible places of libvirt's driver for QEMU: multiarch of Debian and Ubuntu, and others.
 const DRIVER: &str = "libvirt/connection-driver/libvirt_driver_qemu.so";
 const DRIVER_FOLDERS: &[&str] = &["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
@@ -27,13 +27,13 @@ const DRIVER_FOLDERS: &[&str] = &["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/u
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
     pub program: String,
-    /// The package that brings it, on Debian and Ubuntu.
+    /// The package with it, on Debian and Ubuntu.
     pub package: String,
-    /// Where it is; `None` where it is missing.
+    /// Where it is; `None` if it is missing.
     pub found: Option<PathBuf>,
 }
 
-/// Looks for all that the lab needs.
+/// Looks for everything that the lab needs.
 pub fn look() -> Vec<Need> {
     let programs = NEEDED.iter().map(|(program, package)| Need {
         program: (*program).into(),
@@ -49,7 +49,7 @@ pub fn look() -> Vec<Need> {
     programs.chain([driver]).collect()
 }
 
-/// A fault that names what is missing and the command that installs it.
+/// A fault with everything that is missing and the command that installs it.
 ///
 /// # Errors
 /// That fault.

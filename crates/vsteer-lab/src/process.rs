@@ -1,10 +1,10 @@
-//! Which processes did the lab start, and how are they ended without ever hitting another?
+//! Identifies the lab's processes, and ends them without ever hitting another process.
 //!
-//! A pid alone is no name: it is recycled. A process is the pair of pid and start time (field 22 of
-//! `/proc/PID/stat`, in ticks since boot; `man 5 proc`) within one boot, and a signal goes through a pidfd
-//! that was opened before the pair was checked, so that no recycling can come in between. Processes that were
-//! started but not yet written down when the lab died are found by their private mount namespace, in which
-//! the lab mounted a file system with a name of its own.
+//! A pid alone does not identify a process, because the kernel reuses pids. A process is the pair of pid and
+//! start time (field 22 of `/proc/PID/stat`, in ticks since boot; `man 5 proc`) within one boot. A signal
+//! goes through a pidfd that was opened before the pair was checked, so no reuse can happen in between. If
+//! the lab died before it recorded a process, the process is found by its private mount namespace, in which
+//! the lab mounted a file system with a unique name.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -18,12 +18,12 @@ use vsteer_core::{Fault, FaultKind};
 pub struct ProcessId {
     /// The process number.
     pub pid: i32,
-    /// When it started, ticks since boot.
+    /// Start time, ticks since boot.
     pub start_ticks: u64,
 }
 
 impl ProcessId {
-    /// The process that has `pid` now. `None` where there is none, or only its unread exit status.
+    /// The process that has `pid` now. `None` if there is none, or if only its exit status remains.
     pub fn of(pid: i32) -> Option<ProcessId> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, start_ticks) = parse_stat(&stat)?;
@@ -35,7 +35,7 @@ impl ProcessId {
         ProcessId::of(self.pid) == Some(*self)
     }
 
-    /// Sends `signal` if it still runs; says whether it did.
+    /// Sends `signal` if it still runs; returns whether it did.
     fn signal(&self, signal: Signal) -> bool {
         let Some(pid) = Pid::from_raw(self.pid) else { return false };
         let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
@@ -57,7 +57,8 @@ pub fn cpu_ns(pid: i32) -> Result<f64, Fault> {
     Ok(read.flatten().filter_map(of).sum())
 }
 
-/// Time of this machine's pCPUs so far, ns: `fields` of the line of /proc/stat that begins with this (`man 5 proc`).
+/// Time of this machine's pCPUs so far, ns: the sum of `fields` of the line of /proc/stat that starts with
+/// `begins` (`man 5 proc`).
 fn stat_ns(begins: &str, fields: &[usize]) -> Result<f64, Fault> {
     /// USER_HZ: the unit of /proc/stat on every architecture that Linux and the lab share.
     const TICK_NS: f64 = 1e7;
@@ -68,7 +69,7 @@ fn stat_ns(begins: &str, fields: &[usize]) -> Result<f64, Fault> {
     sum.map(|ticks| TICK_NS * ticks).ok_or_else(|| Fault::new(FaultKind::BadInput, "/proc/stat"))
 }
 
-/// Time in which this machine's pCPUs were ready but did not run, by its own kernel's count, ns.
+/// Time in which this machine's pCPUs were ready but did not run, as its own kernel counts it, ns.
 ///
 /// # Errors
 /// /proc/stat cannot be read.
@@ -87,26 +88,26 @@ pub fn busy_ns() -> Result<f64, Fault> {
 /// user, nice, system, irq, softirq
 const BUSY: &[usize] = &[0, 1, 2, 5, 6];
 
-/// Time in which this one ran anything, ns.
+/// Time in which this pCPU ran anything, ns.
 ///
 /// # Errors
-/// As [`stolen_ns`]; it is not there.
+/// As [`stolen_ns`]; the pCPU does not exist.
 pub fn busy_on_ns(pcpu: usize) -> Result<f64, Fault> {
     stat_ns(&format!("cpu{pcpu}"), BUSY)
 }
 
-/// The state letter and the start time from the text of `/proc/PID/stat`. The name in parentheses may hold
-/// anything, parentheses and spaces included, so fields are counted from the last one.
+/// The state letter and the start time from the text of `/proc/PID/stat`. The name in parentheses may contain
+/// anything, even parentheses and spaces, so fields are counted from the last parenthesis.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     // `fields[0]` is field 3, the state; field 22 is the start time.
     Some((fields.first()?.chars().next()?, fields.get(22 - 3)?.parse().ok()?))
 }
 
-/// Ends processes: SIGTERM, then SIGKILL to those that remain after `grace`.
+/// Ends processes: SIGTERM, then SIGKILL for those that remain after `grace`.
 ///
 /// # Errors
-/// When one survives SIGKILL by 5 s (it hangs in the kernel), naming it.
+/// If one survives SIGKILL by 5 s (it hangs in the kernel); the fault names it.
 pub fn end(processes: &[ProcessId], grace: Duration) -> Result<(), Fault> {
     for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, Duration::from_secs(5))] {
         let mut alive: Vec<&ProcessId> = processes.iter().filter(|p| p.signal(signal)).collect();
@@ -123,7 +124,7 @@ pub fn end(processes: &[ProcessId], grace: Duration) -> Result<(), Fault> {
     }
 }
 
-/// Every process whose mount namespace holds a mount named `source` (as the first word of `mount` shows it).
+/// Every process whose mount namespace has a mount named `source` (the first word in the output of `mount`).
 pub fn with_mount_source(source: &str) -> BTreeSet<ProcessId> {
     all().filter(|&pid| mounts_of(pid).iter().any(|m| m.source == source)).filter_map(ProcessId::of).collect()
 }
@@ -146,7 +147,7 @@ pub fn in_cgroup(folder: &Path) -> BTreeSet<ProcessId> {
     found
 }
 
-/// The folders directly below `folder`; none where it cannot be read.
+/// The folders directly below `folder`; none if it cannot be read.
 pub fn subfolders(folder: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
@@ -159,18 +160,18 @@ pub struct Mount {
     pub target: String,
     /// The kind of file system.
     pub kind: String,
-    /// What is mounted, as the one who mounted it named it.
+    /// The mounted thing, with the name given at the mount.
     pub source: String,
     /// The options of the file system; for a version 1 cgroup, its controllers.
     pub options: String,
 }
 
-/// The mounts that process `pid` sees; none where it is gone.
+/// The mounts that process `pid` sees; none if it is gone.
 pub fn mounts_of(pid: i32) -> Vec<Mount> {
     std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).map(|t| parse_mounts(&t)).unwrap_or_default()
 }
 
-/// Reads the text of a mountinfo file (`man 5 proc_pid_mountinfo`).
+/// Parses the text of a mountinfo file (`man 5 proc_pid_mountinfo`).
 pub fn parse_mounts(text: &str) -> Vec<Mount> {
     let parse = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
@@ -190,7 +191,7 @@ fn all() -> impl Iterator<Item = i32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok())
 }
 
-/// The identity of this boot: pids and start times mean nothing in another.
+/// The identity of this boot; pids and start times mean nothing in another one.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

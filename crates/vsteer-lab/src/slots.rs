@@ -1,7 +1,8 @@
-//! How many emulated hosts may run at once? One for each of this machine's pCPUs, because one pCPU emulates one host.
+//! Limits how many emulated hosts run at once: one for each of this machine's pCPUs, because one pCPU
+//! emulates one host.
 //!
-//! Their time is virtual, so cases that boot them can run beside each other. Without this limit they would take the
-//! machine's memory and wait for each other's pCPUs.
+//! Their time is virtual, so cases that boot them can run in parallel. Without this limit they would use up
+//! the machine's memory and wait for each other's pCPUs.
 
 use crate::interrupt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use vsteer_core::Fault;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static FREED: Condvar = Condvar::new();
-/// How often a wait looks whether the person has asked to stop.
+/// How often a wait checks whether the person asked to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The right to run one emulated host, until it is dropped.
@@ -18,11 +19,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub struct Slot(());
 
 fn taken() -> MutexGuard<'static, usize> {
-    // A number cannot be left half written.
+    // A number cannot be half written, so a poisoned lock is harmless.
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Slots of this machine. Two boots of one case must be able to run at once.
+/// The number of slots of this machine. Two boots of one case must be able to run at once.
 pub fn slots() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get().max(2))
 }

@@ -1,7 +1,9 @@
-//! What has the lab made on this machine, so that all of it can be unmade, after a crash too?
+//! The record of everything that the lab made on this machine, so that all of it can be removed, even after a
+//! crash.
 //!
-//! One record in the lab's folder, replaced as a whole and always before the thing it names is made. It also
-//! holds the secret: which VM has which workload; the folder is closed to others. Left out: history.
+//! There is one record in the lab's folder. It is always replaced as a whole, before the things that it names
+//! are made. It also has the secret: which VM has which workload. So other users cannot read the folder. Left
+//! out: history.
 
 use crate::accel::Decision;
 use crate::files::replace_file;
@@ -16,7 +18,7 @@ const SCHEMA: u32 = 1;
 /// A process that the lab started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// What it is: `libvirtd`, `stamp`, `qemu amber-elm`.
+    /// The kind of process: `libvirtd`, `stamp`, `qemu amber-elm`.
     pub what: String,
     pub process: ProcessId,
 }
@@ -24,9 +26,9 @@ pub struct Started {
 /// A VM of the lab.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Vm {
-    /// Its name, which tells nothing.
+    /// Its name, which reveals nothing.
     pub name: String,
-    /// Its workload: the secret.
+    /// Its workload, which is the secret.
     pub workload: String,
     pub vcpus: u32,
     pub memory_mib: u32,
@@ -40,14 +42,14 @@ pub struct State {
     pub schema: u32,
     /// The boot of the host in which it was made.
     pub boot_id: String,
-    /// A word of this lab alone: names the cgroup partition and the marking mount.
+    /// A word that is unique to this lab: names the cgroup partition and the marking mount.
     pub token: String,
-    /// What names, order and sizes were drawn from.
+    /// The seed of names, order and sizes.
     pub seed: u64,
-    /// Whose lab it is: without that process it has no use. `None` for a person's.
+    /// The process that uses the lab. Without it the lab is useless. `None` for a person's lab.
     #[serde(default)]
     pub owner: Option<ProcessId>,
-    /// The VMs asked for.
+    /// The requested VMs.
     pub spec: String,
     /// KVM or emulation, and why.
     pub accel: Decision,
@@ -55,10 +57,10 @@ pub struct State {
     pub uri: String,
     /// When every workload had begun, host CLOCK_MONOTONIC, ns; `None` until then.
     pub begun_ns: Option<u64>,
-    /// Mount points that were missing on the host and were made for the private libvirt.
+    /// Missing mount points that were made on the host for the private libvirt.
     pub made_folders: Vec<PathBuf>,
     pub processes: Vec<Started>,
-    /// The VMs, in the order of starting.
+    /// The VMs, in the order of their start.
     pub vms: Vec<Vm>,
 }
 
@@ -91,7 +93,7 @@ impl State {
         mount_source(&self.token)
     }
 
-    /// Is it of this boot? If not, its pids mean nothing and its mounts and cgroups are gone.
+    /// Is it from this boot? If not, its pids mean nothing and its mounts and cgroups are gone.
     pub fn is_of_this_boot(&self) -> bool {
         self.boot_id == boot_id()
     }
@@ -104,7 +106,7 @@ impl State {
         replace_file(&dir.join(FILE), serde_json::to_string_pretty(self).expect("plain data"))
     }
 
-    /// Notes a process that was started.
+    /// Adds a started process.
     ///
     /// # Errors
     /// As [`State::write`].
@@ -119,10 +121,10 @@ pub fn mount_source(token: &str) -> String {
     format!("vsteer-lab:{token}")
 }
 
-/// Reads the record of the lab in `dir`; `None` where there is no lab.
+/// Reads the record of the lab in `dir`; `None` if there is no lab.
 ///
 /// # Errors
-/// There is one that this version does not understand.
+/// This version does not understand the record.
 pub fn read(dir: &Path) -> Result<Option<State>, Fault> {
     let file = dir.join(FILE);
     let text = match std::fs::read_to_string(&file) {

@@ -1,9 +1,10 @@
-//! A published testbed as the file that esxtop would have written there.
+//! Writes a published testbed as the file that esxtop would have written there.
 //!
-//! The paper prints one table of group values before its change and one after. Of such a table a batch file is made by the
-//! program's own writer: rows of that table every five seconds, its VMs' groups, and their vCPUs' worlds with an equal part
-//! each (the paper does not tell them apart; the other worlds of a group are taken to be idle). `host.toml` beside it says what
-//! esxtop does not, the assumed home nodes among it.
+//! The paper prints one table of group values before its change and one after. The program's own writer makes
+//! a batch file from such a table: rows of that table every five seconds, with the VMs' groups and their
+//! vCPUs' worlds. Each world gets an equal part, because the paper does not separate them; the other worlds
+//! of a group are assumed to be idle. `host.toml` beside it has what esxtop does not report, for example the
+//! assumed home nodes.
 
 pub mod simulator;
 
@@ -20,7 +21,7 @@ use vsteer_core::topology::machine;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::esxtop::write;
 
-/// Between rows, ns.
+/// The time between rows, ns.
 const EVERY_NS: u64 = 5_000_000_000;
 const ROWS: u64 = 13;
 /// 2022-10-31 00:00:00 UTC, the month of the paper's issue.
@@ -38,7 +39,7 @@ pub struct Tables {
     vcpus: u32,
     worlds: u32,
     assumed_home_nodes: Vec<u32>,
-    /// Before the change.
+    /// The table before the change.
     pub before: Vec<Row>,
     pub after: Vec<Row>,
 }
@@ -61,10 +62,10 @@ pub struct Row {
 }
 
 impl Tables {
-    /// Reads them.
+    /// Reads the tables.
     ///
     /// # Errors
-    /// `NothingThere` where there is no such file, `BadInput` where it is none.
+    /// `NothingThere` if the file does not exist, `BadInput` if it is not valid.
     pub fn read(path: &Path) -> Result<Tables, Fault> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Fault::io(format!("reading {}", path.display()), &e))?;
@@ -73,10 +74,10 @@ impl Tables {
         })
     }
 
-    /// Writes `esxtop.csv` and `host.toml` into a folder, as of the table before.
+    /// Writes `esxtop.csv` and `host.toml` into a folder, from the table before the change.
     ///
     /// # Errors
-    /// Where they cannot be written.
+    /// If they cannot be written.
     pub fn write_before(&self, folder: &Path) -> Result<PathBuf, Fault> {
         let file = folder.join("esxtop.csv");
         let failed = |what: &Path| {
@@ -124,7 +125,7 @@ impl Tables {
         })
     }
 
-    /// The counters after so many rows.
+    /// The counters after this many rows.
     fn batch(&self, row: u64) -> Batch {
         let ns = row * EVERY_NS;
         let of = |percent: f64, part: f64| Some((percent / 100.0 / part * ns as f64) as u64);

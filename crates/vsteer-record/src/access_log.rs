@@ -1,14 +1,15 @@
-//! How long did clients wait? Reads requests from access logs: Apache's, nginx's, JSON lines.
+//! Reads requests from access logs (Apache's, nginx's, JSON lines), to measure how long clients waited.
 //!
-//! A format is the one in the server's configuration (`LogFormat` of Apache, `log_format` of nginx), or the name of a
-//! usual one. vsteer reads two fields of each line: when the request ended, and how long it took. It skips the rest up
-//! to the next literal text of the format. Inside quotes a backslash escapes the next character, as both servers write
-//! it.
+//! A format is the one in the server's configuration (`LogFormat` of Apache, `log_format` of nginx), or the
+//! name of a common one. vsteer reads two fields of each line: when the request ended, and how long it took.
+//! It skips the rest up to the next literal text of the format. Inside quotes a backslash escapes the next
+//! character, as both servers write it.
 //!
-//! Apache's `%t` is the start of a request, nginx's `$time_local` its end, both in whole seconds. `%{usec}t`, `$msec`
-//! and a JSON number are more exact. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
+//! Apache's `%t` is the start of a request, nginx's `$time_local` its end, both in whole seconds. `%{usec}t`,
+//! `$msec` and a JSON number are more exact. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx
+//! 1.26).
 //!
-//! `fit` first checks that the lines match the format, and the log's clock that of the recording.
+//! `fit` first checks that the lines match the format, and that the log's clock matches the recording's.
 //!
 //! Left out: logs with several lines per request; times in languages other than English; leap seconds.
 
@@ -36,7 +37,7 @@ pub const NAMED: [(&str, &str); 3] = [
         r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_time"#,
     ),
 ];
-/// JSON lines: keys that say when a request ended or began, and how long it took, with the unit.
+/// JSON lines: keys for the end of a request, for its start, and for its duration with the unit.
 const JSON_ENDS: [&str; 7] = ["time", "timestamp", "ts", "@timestamp", "msec", "time_iso8601", "time_local"];
 const JSON_BEGINS: [&str; 2] = ["start", "start_time"];
 const JSON_TOOK: [(&str, u64); 6] = [
@@ -53,7 +54,7 @@ const JSON_TOOK: [(&str, u64); 6] = [
 pub struct Request {
     /// When the server answered, ns since 1970.
     pub ended_ns: u64,
-    /// From its arrival to its answer, ns.
+    /// From the request's arrival to the server's answer, ns.
     pub took_ns: u64,
 }
 
@@ -64,16 +65,16 @@ impl Request {
     }
 }
 
-/// Meaning of a field of a line.
+/// The meaning of a field of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
     /// A date as servers write it, including Apache's brackets.
     Began,
     Ended,
-    /// A number since 1970, of this many ns.
+    /// A number since 1970, in units of this many ns.
     BeganIn(u64),
     EndedIn(u64),
-    /// A number of this many ns.
+    /// A duration, in units of this many ns.
     Took(u64),
     Nothing,
 }
@@ -89,7 +90,7 @@ enum Part {
 pub struct Format {
     /// Empty for JSON lines.
     parts: Vec<Part>,
-    /// Its numbers of seconds have three places.
+    /// nginx: its numbers of seconds have three decimal places.
     nginx: bool,
 }
 
@@ -98,18 +99,18 @@ fn bad(why: impl Into<String>) -> Fault {
 }
 
 impl Format {
-    /// A format by its name (`apache`, `apache-combined`, `nginx`, `json`) or as it stands in the server's
+    /// Parses a format: its name (`apache`, `apache-combined`, `nginx`, `json`) or the text of the server's
     /// configuration.
     ///
     /// # Errors
-    /// `BadInput` if the format lacks the time or the duration of a request, or has two fields without text between
-    /// them.
+    /// `BadInput` if the format lacks the time or the duration of a request, or has two fields without text
+    /// between them.
     pub fn parse(text: &str) -> Result<Format, Fault> {
         if text == "json" {
             return Ok(Format { parts: Vec::new(), nginx: false });
         }
         let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, format)| format);
-        // A per cent sign may be text of nginx's.
+        // A percent sign may be literal text in a format of nginx.
         let is_nginx = !text.contains('%') || text.contains("$request_time");
         let parts = if is_nginx { nginx(text) } else { apache(text)? };
         let has = |of: &dyn Fn(Says) -> bool| parts.iter().any(|p| matches!(p, Part::Field(s) if of(*s)));
@@ -129,16 +130,16 @@ impl Format {
         Ok(Format { parts, nginx: is_nginx })
     }
 
-    /// How exactly the format says when a request began and when it ended: the coarser of its time and of how long it
-    /// took, ns. `None` for JSON lines, of which each says for itself ([`resolution_ns`] tells it of requests).
+    /// The resolution of the start and end of a request, ns: the coarser one of the log's time and duration.
+    /// `None` for JSON lines, because each line may differ (use [`resolution_ns`] on the requests).
     ///
-    /// Apache's `%t` and nginx's `$time_local` are whole seconds, cut off: a hundred requests a second all begin at
-    /// the same one, and the variance of the gaps between them is the clock's. Take counts and means of such logs, no
-    /// variances.
+    /// Apache's `%t` and nginx's `$time_local` are truncated to whole seconds. A hundred requests per second
+    /// all start at the same time, and the variance of the gaps between them comes from the clock. From such
+    /// logs use counts and means, not variances.
     pub fn resolution_ns(&self) -> Option<u64> {
         let of = |part: &Part| match part {
             Part::Field(Says::Began | Says::Ended) => Some(SECOND),
-            // nginx writes both to the millisecond.
+            // nginx writes both with milliseconds.
             Part::Field(Says::EndedIn(SECOND)) => Some(if self.nginx { MS } else { SECOND }),
             Part::Field(Says::Took(SECOND)) => Some(if self.nginx { MS } else { SECOND }),
             Part::Field(Says::BeganIn(unit) | Says::EndedIn(unit) | Says::Took(unit)) => Some(*unit),
@@ -161,7 +162,7 @@ impl Format {
                         Part::Text(text) => text.as_slice(),
                         Part::Field(_) => b"",
                     });
-                    // Apache's date has brackets of its own, and a space within them.
+                    // Apache's date has its own brackets, with a space inside.
                     let bracket = *says == Says::Began && rest.first() == Some(&b'[');
                     let end = match next {
                         _ if bracket => find(rest, b"]")? + 1,
@@ -172,8 +173,8 @@ impl Format {
                     rest = after;
                     match says {
                         Says::Nothing => {}
-                        // Apache's numbers are whole, nginx's always have a point: 0.017 is not Apache's 17 ns, and
-                        // 52013 is not nginx's 14 hours.
+                        // Apache's numbers are whole, nginx's always have a point. So 0.017 is not Apache's
+                        // 17 ns, and 52013 is not nginx's 14 hours.
                         Says::Took(_) | Says::BeganIn(_) | Says::EndedIn(_)
                             if field.contains(&b'.') != self.nginx =>
                         {
@@ -197,7 +198,7 @@ fn told((at_ns, began): (u64, bool), took_ns: u64) -> Option<Request> {
     Some(Request { ended_ns, took_ns })
 }
 
-/// Where `text` begins in `rest`, not right after a backslash.
+/// The first position of `text` in `rest` that does not follow a backslash.
 fn find(rest: &[u8], text: &[u8]) -> Option<usize> {
     let mut i = 0;
     while i + text.len() <= rest.len() {
@@ -212,7 +213,7 @@ fn find(rest: &[u8], text: &[u8]) -> Option<usize> {
     None
 }
 
-/// A decimal number of `unit` ns, exactly, as far as a u64 goes.
+/// Converts a decimal number of `unit` ns exactly, within the range of u64.
 fn number(field: &[u8], unit: u64) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?;
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
@@ -233,14 +234,15 @@ fn number(field: &[u8], unit: u64) -> Option<u64> {
 fn date(field: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?.trim_matches(['[', ']']);
     let at = Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text).or_else(|_| text.parse::<Timestamp>()).ok()?;
-    // As far as 2262: sums of such times fit into 64 bits.
+    // The last allowed year is 2262, so that sums of such times fit into 64 bits.
     u64::try_from(i64::try_from(at.as_nanosecond()).ok()?).ok()
 }
 
-/// What a key of a JSON line says.
+/// The meaning of a key in a JSON line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key {
-    /// When it ended, began, or how long it took, by the place in the list of keys: the first there is counts.
+    /// End, start or duration, with the position in the list of keys. The first key of the list that the line
+    /// has counts.
     Ends(usize),
     Begins(usize),
     Took(usize),
@@ -268,7 +270,8 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// The values of a JSON line that count, as they stand there: no number goes through a float, no other value is kept.
+/// The relevant values of a JSON line as raw text. No number goes through a float, and no other value is
+/// stored.
 #[derive(Debug, Default)]
 struct Line<'a> {
     ends: Option<(usize, &'a RawValue)>,
@@ -312,7 +315,8 @@ impl<'de> Deserialize<'de> for Line<'de> {
 
 fn of_json(line: &[u8]) -> Option<Request> {
     let line: Line<'_> = serde_json::from_slice(line).ok()?;
-    // A date, or a number since 1970: seconds, milliseconds, microseconds or nanoseconds by how large it is.
+    // A date, or a number since 1970. The size of the number decides between seconds, milliseconds,
+    // microseconds and nanoseconds.
     let moment = |v: &RawValue| match text(v)? {
         Text::Quoted(text) => date(text.as_bytes()).or_else(|| since_1970(text)),
         Text::Number(text) => since_1970(&plain(text)?),
@@ -334,7 +338,7 @@ enum Text<'a> {
     Quoted(&'a str),
 }
 
-/// A number or a string without escapes, which no date has.
+/// A number, or a string without escapes (dates contain no escapes).
 fn text(v: &RawValue) -> Option<Text<'_>> {
     let raw = v.get();
     match raw.strip_prefix('"').and_then(|r| r.strip_suffix('"')) {
@@ -343,7 +347,7 @@ fn text(v: &RawValue) -> Option<Text<'_>> {
     }
 }
 
-/// Without an exponent, which small and large numbers are written with.
+/// Rewrites a number without its exponent, which JSON writers use for small and large numbers.
 fn plain(number: &str) -> Option<Cow<'_, str>> {
     if !number.contains(['e', 'E']) {
         return Some(Cow::Borrowed(number));
@@ -351,7 +355,8 @@ fn plain(number: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("{:.12}", number.parse::<f64>().ok()?)))
 }
 
-/// A number since 1970, whose unit its size tells: until the year 5138 seconds have eleven digits at most.
+/// A number since 1970. Its number of digits gives the unit: until the year 5138 seconds have at most eleven
+/// digits.
 fn since_1970(text: &str) -> Option<u64> {
     let whole = text.split('.').next()?.len();
     let unit = match whole {
@@ -363,7 +368,7 @@ fn since_1970(text: &str) -> Option<u64> {
     number(text.as_bytes(), unit)
 }
 
-/// Fields and the text between them, of Apache's `%...`.
+/// The fields (`%...`) of an Apache format and the text between them.
 fn apache(text: &str) -> Result<Vec<Part>, Fault> {
     let mut parts = Vec::new();
     let mut chars = text.chars().peekable();
@@ -373,7 +378,7 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
             plain.extend(chars.next());
             continue;
         }
-        // The manual: "C-style" controls, of which a tab is used.
+        // The manual allows "C-style" controls. Only the tab is in use.
         if c == '\\' && matches!(chars.peek(), Some('t')) {
             chars.next();
             plain.push('\t');
@@ -390,7 +395,7 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
                 Some('{') => argument = chars.by_ref().take_while(|c| *c != '}').collect(),
                 Some('<' | '>' | '!' | ',' | '0'..='9') => {}
                 Some('^') => {
-                    // %^FU: as long as three characters.
+                    // %^FU: such a name has three characters.
                     chars.next();
                     break chars.next().unwrap_or(' ');
                 }
@@ -431,7 +436,7 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
         "sec" => SECOND,
         "msec" => MS,
         "usec" => US,
-        // A part of a second beside a date elsewhere.
+        // A fraction of a second, in addition to a date elsewhere.
         "msec_frac" | "usec_frac" => return Ok(Says::Nothing),
         _ => {
             return Err(bad(format!("vsteer does not read dates of the form %{{{form}}}t"))
@@ -441,7 +446,7 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
     Ok(if ends { Says::EndedIn(unit) } else { Says::BeganIn(unit) })
 }
 
-/// Fields and the text between them, of nginx's `$...`.
+/// The fields (`$...`) of an nginx format and the text between them.
 fn nginx(text: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -477,7 +482,7 @@ mod tests {
         Format::parse(format).unwrap().request(line.as_bytes())
     }
 
-    /// Lines as the servers' manuals have them, with their times added.
+    /// Lines from the servers' manuals, with durations added.
     #[test]
     fn the_usual_logs_are_read() {
         let apache =

@@ -1,26 +1,31 @@
-//! Every context switch on disk: who left and who got which pCPU, in 12 bytes.
+//! Stores every context switch on disk: which thread left and which thread got which pCPU, in 12 bytes.
 //!
-//! Table `event`, in segments of its own (`event-0001.arrows`, …: plain Arrow IPC streams, no nulls, no compression):
+//! Table `event`, in its own segments (`event-0001.arrows`, …: plain Arrow IPC streams, no nulls, no
+//! compression):
 //!
-//! | column     | type        | what it holds                                                                              |
-//! |------------|-------------|--------------------------------------------------------------------------------------------|
-//! | `base_ns`  | run-end u64 | `CLOCK_MONOTONIC`; one run per record batch, so it costs next to nothing                   |
-//! | `since_ns` | u32         | ns since `base_ns`; rows further apart than 4.29 s are in batches of their own             |
-//! | `next`     | u32         | who got the pCPU (low 22 bits: thread id, 0 is idle) and which pCPU (high 10 bits)         |
-//! | `prev`     | u32         | who lost it (low 22 bits) and the kernel's state of it (high 10 bits; 0: could run on)     |
+//! | column     | type        | content                                                                               |
+//! |------------|-------------|---------------------------------------------------------------------------------------|
+//! | `base_ns`  | run-end u64 | `CLOCK_MONOTONIC`; one run per record batch, so it needs almost no space              |
+//! | `since_ns` | u32         | ns since `base_ns`; rows more than 4.29 s apart are in different batches              |
+//! | `next`     | u32         | thread that got the pCPU (low 22 bits: thread id, 0 is idle); the pCPU (high 10 bits) |
+//! | `prev`     | u32         | thread that left (low 22 bits); its kernel state (high 10 bits; 0: it could run on)   |
 //!
 //! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's
-//! PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 fits next to it. A row whose state is 1022 is not a switch:
-//! `prev`'s thread was woken (those of VMs only; the pCPU is the one that this was done on). One whose state is 1023
-//! stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that pCPU before them. Rows
-//! of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
+//! PID_MAX_LIMIT is 2^22), so one of 1,024 pCPUs fits next to it.
 //!
-//! Rows are written once a second or every 65,536, whichever comes first, and synced once a second by a thread of
-//! their own: a slow disk shall not keep the one who takes switches. Beside 12 bytes a row, each write costs some 600.
-//! `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the threads (see [`crate::task`]).
-//! A ring deletes whole segments, by a budget apart from that of the samples: it holds a shorter time.
+//! A row whose state is 1022 is not a switch but a wake-up of `prev`'s thread. Only wake-ups of VMs' threads
+//! are stored, and the pCPU is the one that made the wake-up. A row whose state is 1023 stands for lost
+//! switches: `prev`'s thread id is their number, and `ns` is the last switch of that pCPU before them. Rows
+//! of one pCPU are in order of time. Rows of different pCPUs are not, so the reader sorts.
 //!
-//! Left out: compression (LZ4 would save a third, and cost the reader memory that a garbled file dictates).
+//! vsteer writes rows once a second or every 65,536 rows, whichever comes first. A separate thread syncs once
+//! a second, so that a slow disk does not delay the thread that takes switches. In addition to 12 bytes per
+//! row, each write costs some 600 bytes. `events.json` is an [`EventSummary`], replaced at every sync.
+//! `task.jsonl` names the threads (see [`crate::task`]). A ring deletes whole segments. Its budget is
+//! separate from that of the samples, because switches fill it in a shorter time.
+//!
+//! Left out: compression (LZ4 would save a third, but a corrupt file could make the reader allocate any
+//! amount of memory).
 
 use crate::folder::{Recording, arrow_failed, failed, segment_path, segments, stream};
 use crate::task::{Task, TaskWriter, Tasks};
@@ -42,37 +47,40 @@ use vsteer_core::nouns::Tid;
 use vsteer_core::timeline::Switch;
 
 const TABLE: &str = "event";
-/// Rows of one write.
+/// The most rows of one write.
 const ROWS: usize = 1 << 16;
-/// A segment is closed at this size, bytes: 4 million switches.
+/// A segment ends at this size, bytes: 4 million switches.
 const SEGMENT_BYTES: u64 = 64 << 20;
 const TID_BITS: u32 = 22;
 const TID_MASK: u32 = (1 << TID_BITS) - 1;
-/// `include/linux/sched.h`: the state in which a thread leaves for good.
+/// `include/linux/sched.h`: the state of a thread that ends.
 const TASK_DEAD: u16 = 0x80;
 
-/// What became of the switches. Where a recording has no such summary, the writer ended in its first second.
+/// Statistics of the recorded switches. If a recording has no summary, the writer ended in its first second.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventSummary {
-    /// Written to disk (a ring has removed the oldest again).
+    /// Switches written to disk (a ring may have removed the oldest again).
     pub recorded: u64,
-    /// Wake-ups of VMs' threads, beside the switches.
+    /// Wake-ups of VMs' threads, not counted as switches.
     #[serde(default)]
     pub wake_ups: u64,
-    /// Switches lost for want of room in the kernel's buffer.
+    /// Switches lost because the kernel's buffer was full.
     pub lost: u64,
-    /// Among those recorded: not reported by the kernel and inferred from the next switch of that pCPU.
+    /// Those of `recorded` that the kernel did not report. vsteer inferred them from the next switch of that
+    /// pCPU.
     pub unseen: u64,
-    /// The kernel's own count (`ctxt` in /proc/stat) over the recording; `None`: it was not read to the end.
+    /// The increase of the kernel's own count (`ctxt` in /proc/stat) over the recording; `None` if it was not
+    /// read at the end.
     pub kernel_switches: Option<u64>,
-    /// Recorded or lost between the two readings of that count.
+    /// Switches recorded or lost between the two readings of that count.
     pub recorded_meanwhile: Option<u64>,
-    /// Was the recording closed, so that nothing of it is missing at the end?
+    /// Was the recording closed, so that nothing is missing at its end?
     pub closed: bool,
 }
 
 impl EventSummary {
-    /// The part of the kernel's own count that was recorded or counted as lost; 1.0 is all. `None`: not compared.
+    /// The part of the kernel's own count that was recorded or counted as lost; 1.0 means all. `None` if
+    /// there is no comparison.
     pub fn coverage(&self) -> Option<f64> {
         let kernel = self.kernel_switches.filter(|k| *k > 0)?;
         Some(self.recorded_meanwhile? as f64 / kernel as f64)
@@ -108,7 +116,7 @@ fn schema() -> Arc<Schema> {
     ]))
 }
 
-/// One bit for every thread id there can be.
+/// One bit for every possible thread id.
 struct Seen(Vec<u64>);
 
 impl Seen {
@@ -118,7 +126,7 @@ impl Seen {
         s
     }
 
-    /// True when it was not in the set.
+    /// True if it was not in the set.
     fn insert(&mut self, tid: u32) -> bool {
         let (word, bit) = ((tid >> 6) as usize, 1u64 << (tid & 63));
         let new = self.0[word] & bit == 0;
@@ -131,7 +139,7 @@ impl Seen {
     }
 }
 
-/// Writes the switches of a recording, beside the [`crate::Writer`] of its samples.
+/// Writes the switches of a recording, next to the [`crate::Writer`] of its samples.
 pub struct EventWriter {
     folder: PathBuf,
     stream: StreamWriter<File>,
@@ -144,7 +152,7 @@ pub struct EventWriter {
     unnamed: Vec<(u32, u64)>,
     tasks: TaskWriter,
     disk: Disk,
-    oldest: u64, // of the rows that wait to be written
+    oldest: u64, // The oldest time of the rows that wait to be written
     newest: u64,
     oldest_ns: BTreeMap<u32, u64>, // segment -> its oldest row
     recorded: u64,
@@ -152,10 +160,11 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts in the folder of a recording. `ring_bytes`: keep only about this many of the newest bytes of switches.
+    /// Starts in the folder of a recording. `ring_bytes`: keep only about this many of the newest bytes of
+    /// switches.
     ///
     /// # Errors
-    /// When files cannot be made there.
+    /// If files cannot be created there.
     pub fn create(folder: &Path, ring_bytes: Option<u64>) -> Result<EventWriter, Fault> {
         Ok(EventWriter {
             folder: folder.to_owned(),
@@ -177,7 +186,7 @@ impl EventWriter {
         })
     }
 
-    /// Adds a switch; it is written at the next [`EventWriter::write`], or here when enough have come.
+    /// Adds a switch. It is written at the next [`EventWriter::write`], or now if there are enough rows.
     ///
     /// # Errors
     /// As [`EventWriter::write`].
@@ -207,14 +216,14 @@ impl EventWriter {
         if self.ns.len() >= ROWS { self.write() } else { Ok(()) }
     }
 
-    /// Marks a thread as seen at `ns`; the first time it waits for a name.
+    /// Records that a thread was seen at `ns`. A new thread is then listed by [`EventWriter::unnamed`].
     pub fn meet(&mut self, tid: u32, ns: u64) {
         if self.seen.insert(tid & TID_MASK) {
             self.unnamed.push((tid, ns));
         }
     }
 
-    /// The threads seen for the first time since the last call, with the moment: they want a name.
+    /// The threads seen for the first time since the last call, with the time. The caller should name them.
     pub fn unnamed(&mut self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.unnamed)
     }
@@ -222,7 +231,7 @@ impl EventWriter {
     /// Names a thread.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn name(&mut self, task: Task) -> Result<(), Fault> {
         self.tasks.write(task)
     }
@@ -237,7 +246,7 @@ impl EventWriter {
         self.wake_ups
     }
 
-    /// Writes what was pushed; [`EventWriter::sync`] brings it to the disk.
+    /// Writes the waiting rows; [`EventWriter::sync`] brings them to the disk.
     ///
     /// # Errors
     /// `NoSpace` on a full disk; what was written before stays readable.
@@ -262,7 +271,7 @@ impl EventWriter {
         self.ring_bytes.map_or(Ok(()), |limit| self.drop_oldest(limit))
     }
 
-    /// The rows that wait, as a record batch; none waits afterwards.
+    /// Takes the waiting rows as a record batch.
     fn rows(&mut self) -> RecordBatch {
         let base = std::mem::replace(&mut self.oldest, u64::MAX);
         self.newest = 0;
@@ -308,10 +317,10 @@ impl EventWriter {
         Ok(())
     }
 
-    /// Has what was written brought to the disk, without waiting for it.
+    /// Starts to sync what was written, without waiting for it.
     ///
     /// # Errors
-    /// When an earlier one failed.
+    /// If an earlier sync failed.
     pub fn sync(&mut self) -> Result<(), Fault> {
         let path = segment_path(&self.folder, TABLE, self.number);
         let file = self.stream.get_ref().try_clone().map_err(|e| failed("cannot sync", &path, &e))?;
@@ -324,7 +333,7 @@ impl EventWriter {
     /// Replaces the summary, without waiting for the disk.
     ///
     /// # Errors
-    /// When an earlier write failed.
+    /// If an earlier write failed.
     pub fn summarise(&mut self, summary: &EventSummary) -> Result<(), Fault> {
         let (path, new) = (self.folder.join("events.json"), self.folder.join("events.json.new"));
         let text = serde_json::to_vec_pretty(summary).expect("a summary is plain data");
@@ -338,7 +347,8 @@ impl EventWriter {
         })
     }
 
-    /// Writes the rest, closes the stream and leaves the summary; an unclosed one reads the same.
+    /// Writes the rest, closes the stream and writes the summary. A stream that was not closed reads the
+    /// same.
     ///
     /// # Errors
     /// As [`EventWriter::write`].
@@ -352,7 +362,7 @@ impl EventWriter {
     }
 }
 
-/// What waits for the disk, done in order by a thread of its own.
+/// Work for the disk, done in order by its own thread.
 struct Disk {
     work: Option<Sender<Work>>,
     thread: Option<JoinHandle<()>>,
@@ -377,7 +387,7 @@ impl Disk {
         Ok(Disk { work: Some(work), thread: Some(thread), fault })
     }
 
-    /// The first fault so far, once.
+    /// The first fault so far; returned only once.
     fn fault(&self) -> Result<(), Fault> {
         self.fault.lock().expect("no holder of this lock panics").take().map_or(Ok(()), Err)
     }
@@ -389,7 +399,7 @@ impl Disk {
         self.fault()
     }
 
-    /// Waits for all of it.
+    /// Waits until all work is done.
     fn finish(&mut self) -> Result<(), Fault> {
         self.work = None;
         if let Some(thread) = self.thread.take() {
@@ -411,7 +421,7 @@ fn open_stream(folder: &Path, number: u32) -> Result<StreamWriter<File>, Fault> 
     StreamWriter::try_new(file, &schema()).map_err(|e| arrow_failed("cannot write", &path, &e))
 }
 
-/// The recorded switches of a stretch of time.
+/// The recorded switches of a time range.
 #[derive(Debug, Clone, Default)]
 pub struct Switches {
     /// Switches in order of time. The first ones are, for each pCPU, its last switch before the time range.
@@ -420,7 +430,7 @@ pub struct Switches {
     pub notes: Vec<String>,
 }
 
-/// The switches of one record batch; `None` when it is not of our table.
+/// The switches of one record batch; `None` if it is not from this table.
 fn switches_of(rows: &RecordBatch) -> Option<impl Iterator<Item = Switch> + '_> {
     let u32s = |name: &str| rows.column_by_name(name)?.as_any().downcast_ref::<PrimitiveArray<UInt32Type>>();
     let bases = rows.column_by_name("base_ns")?.as_any().downcast_ref::<RunArray<Int32Type>>()?;
@@ -441,16 +451,16 @@ impl Recording {
         segments(&self.folder, TABLE).is_ok_and(|s| !s.is_empty())
     }
 
-    /// What became of the switches; `None` without events, or where the writer did not come to say.
+    /// The statistics of the switches; `None` without events, or if the writer ended before it wrote them.
     pub fn event_summary(&self) -> Option<EventSummary> {
         serde_json::from_slice(&fs::read(self.folder.join("events.json")).ok()?).ok()
     }
 
-    /// Hands over every recorded switch, each pCPU's in order of time, without holding them all; what could not be
-    /// read is returned, one line each.
+    /// Passes every recorded switch to `take`, in order of time per pCPU, without holding them all in memory.
+    /// Returns one line for each part that could not be read.
     ///
     /// # Errors
-    /// What `take` returns, or when the folder cannot be listed.
+    /// The errors of `take`; also if the folder cannot be listed.
     pub fn each_switch<E: From<Fault>>(
         &self,
         mut take: impl FnMut(Switch) -> Result<(), E>,
@@ -474,7 +484,7 @@ impl Recording {
     /// The switches from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`), in order of time.
     ///
     /// # Errors
-    /// When the folder cannot be listed.
+    /// If the folder cannot be listed.
     pub fn switches(&self, from_ns: u64, to_ns: u64) -> Result<Switches, Fault> {
         let mut before: BTreeMap<u32, Switch> = BTreeMap::new();
         let mut switches = Vec::new();
@@ -489,7 +499,8 @@ impl Recording {
             Ok(())
         })?;
         switches.splice(0..0, before.into_values());
-        // Stable: a pCPU's own order is right even where two of its switches bear one time.
+        // The sort is stable, because the order within a pCPU is right even if two switches have the same
+        // time.
         switches.sort_by_key(|s| s.ns);
         Ok(Switches { switches, notes })
     }

@@ -1,13 +1,18 @@
-//! A recording: raw samples on disk, readable to the last whole batch whatever happened to the writer.
+//! Writes and reads a recording: raw samples on disk. It is readable to the last complete batch, whatever
+//! happened to the writer.
 //!
-//! `NAME.vsteer/` holds `manifest.json` (what, where, how), `config.jsonl` (the configuration, again whenever it
-//! changed) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream that other tools
-//! open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before the next:
-//! a moment without its `thread` rows was not finished and is left out by the reader, and a stream that breaks off is
-//! read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a number together;
-//! every segment can be read without the others. Segments around a mark ([`crate::read_marks`]) outlive their turn, as
-//! long as all such take no more than half of the ring. Context switches, where they are recorded, are a table apart
-//! with segments and a ring of their own: [`crate::event`].
+//! `NAME.vsteer/` holds `manifest.json` (what, where, how), `config.jsonl` (the configuration, again after
+//! each change) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream
+//! that other tools can open. One record batch is one moment.
+//!
+//! The writer writes a batch table by table, `thread` last, and syncs it before the next one. A moment
+//! without `thread` rows was not finished, so the reader leaves it out. If a stream breaks off, the reader
+//! reads up to the break.
+//!
+//! A ring keeps the newest bytes by deleting whole segments, all tables of one number together. Every segment
+//! can be read without the others. Segments around a mark ([`crate::read_marks`]) stay longer, as long as all
+//! of them need at most half of the ring. Recorded context switches are a separate table with its own
+//! segments and its own ring: [`crate::event`].
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
 //!
@@ -25,17 +30,17 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
 
-/// Version of the folder's form: the only one read. In form 1, which no release wrote, histograms and blame were sums
-/// and a switch had 16 bytes: read as form 2 they would give wrong figures.
+/// Version of the folder's format, the only one that vsteer reads. In format 1, which no release wrote,
+/// histograms and blame were sums and a switch had 16 bytes. Read as format 2, they would give wrong numbers.
 pub const FORMAT: u32 = 2;
-/// A segment is closed when its files hold this much together, bytes.
+/// A segment ends when its files together reach this size, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
 /// Configurations may take this fraction (one in N) of a ring's bytes.
 const CONFIG_PART: u64 = 16;
-/// The table that is written last: a segment without it is not looked at.
+/// The table that is written last. The reader ignores a segment without it.
 const LAST_TABLE: &str = "thread";
 
-/// What a recording is of.
+/// Describes a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`FORMAT`] of the writer.
@@ -46,20 +51,20 @@ pub struct Manifest {
     pub hostname: String,
     /// Fingerprint of the first configuration.
     pub fingerprint: String,
-    /// `CLOCK_MONOTONIC` at the beginning, ns.
+    /// `CLOCK_MONOTONIC` at the start, ns.
     pub mono_ns: u64,
-    /// Wall-clock time at the beginning, ns since 1970 UTC.
+    /// Wall-clock time at the start, ns since 1970 UTC.
     pub unix_ns: u64,
-    /// How samples were taken and what that cannot see.
+    /// How samples were taken and what they lack.
     pub collector: Collector,
 }
 
-/// The configuration from a moment on.
+/// A configuration and its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigAt {
-    /// From when, `CLOCK_MONOTONIC`, ns.
+    /// The configuration holds from this `CLOCK_MONOTONIC` time on, ns.
     pub mono_ns: u64,
-    /// What.
+    /// The configuration.
     pub config: HostConfig,
 }
 
@@ -78,7 +83,7 @@ pub(crate) fn segment_path(folder: &Path, table: &str, number: u32) -> PathBuf {
     folder.join(format!("{table}-{number:04}.arrows"))
 }
 
-/// Segment numbers of a table that are present, ascending.
+/// The numbers of the existing segments of a table, ascending.
 pub(crate) fn segments(folder: &Path, table: &str) -> Result<Vec<u32>, Fault> {
     let mut numbers: Vec<u32> = fs::read_dir(folder)
         .map_err(|e| failed("cannot list", folder, &e))?
@@ -94,21 +99,22 @@ pub struct Writer {
     folder: PathBuf,
     streams: BTreeMap<&'static str, StreamWriter<File>>,
     number: u32,
-    /// Of the segment being written.
+    /// State of the current segment.
     past: Past,
     ring_bytes: Option<u64>,
     last_config: HostConfig,
-    /// When each segment that is still there began, `CLOCK_MONOTONIC`, ns.
+    /// The start of each existing segment, `CLOCK_MONOTONIC`, ns.
     began: BTreeMap<u32, u64>,
     /// Segments around a mark.
     kept: BTreeSet<u32>,
 }
 
 impl Writer {
-    /// Begins a recording in a new folder. `ring_bytes`: keep only about this many of the newest bytes.
+    /// Starts a recording in a new folder. `ring_bytes`: keep only about this many of the newest bytes.
     ///
     /// # Errors
-    /// `Usage` when the folder exists (nothing is ever overwritten), `NoSpace` or `NoPrivilege` when it cannot be made.
+    /// `Usage` if the folder exists (vsteer never overwrites anything), `NoSpace` or `NoPrivilege` if it
+    /// cannot be made.
     pub fn create(
         folder: &Path,
         manifest: &Manifest,
@@ -182,7 +188,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a batch and syncs it. `config` is written again where it differs from the last one.
+    /// Appends a batch and syncs it. Writes `config` again if it differs from the last one.
     ///
     /// # Errors
     /// `NoSpace` on a full disk; what was written before stays readable.
@@ -215,8 +221,8 @@ impl Writer {
         TABLES.iter().map(size).sum()
     }
 
-    /// Notes a moment, and keeps what was and will be recorded around it from the ring's turn: the segment being
-    /// written, the one before and the one after.
+    /// Marks a moment. The ring then keeps three segments longer: the current one, the one before and the one
+    /// after.
     ///
     /// # Errors
     /// `NoSpace` on a full disk.
@@ -247,7 +253,7 @@ impl Writer {
             total -= size;
             dropped = true;
             self.began.remove(n);
-            // `thread` first: without it the reader does not look for the others.
+            // Removes `thread` first, because the reader ignores a segment without it.
             for table in TABLES.iter().rev() {
                 let path = segment_path(&self.folder, table, *n);
                 fs::remove_file(&path).map_err(|e| failed("cannot remove", &path, &e))?;
@@ -256,8 +262,8 @@ impl Writer {
         if dropped { self.drop_configs(limit / CONFIG_PART) } else { Ok(()) }
     }
 
-    /// Where configurations take more than `limit` bytes, drops those that no remaining sample needs, and the oldest of
-    /// the others: threads come and go, and each change is a line.
+    /// If configurations need more than `limit` bytes, drops those that no remaining sample needs, and the
+    /// oldest of the others. Threads come and go, and each change adds a line.
     fn drop_configs(&self, limit: u64) -> Result<(), Fault> {
         let path = self.folder.join("config.jsonl");
         if fs::metadata(&path).map_or(0, |m| m.len()) <= limit {
@@ -267,37 +273,37 @@ impl Writer {
         let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
         let oldest = self.began.values().next().copied().unwrap_or(0);
         let later = |l: &&[u8]| serde_json::from_slice::<ConfigAt>(l).is_ok_and(|c| c.mono_ns > oldest);
-        // In force at the oldest sample is the last that is not newer.
+        // The configuration in force at the oldest sample is the last one that is not newer.
         let first = lines.iter().position(later).unwrap_or(lines.len()).saturating_sub(1);
         let mut rest = &lines[first..];
-        // To half, so that not every change from now on rewrites the file.
+        // Down to half, so that not every later change rewrites the file.
         while rest.len() > 1 && rest.iter().map(|l| l.len() as u64).sum::<u64>() > limit / 2 {
             rest = &rest[1..];
         }
         crate::marks::replace(&path, &rest.concat())
     }
 
-    /// Closes the streams properly; a recording that was not closed reads the same.
+    /// Closes the streams properly. A recording that was not closed reads the same.
     ///
     /// # Errors
-    /// When the last bytes cannot be written.
+    /// If the last bytes cannot be written.
     pub fn finish(mut self) -> Result<(), Fault> {
         self.finish_streams()
     }
 }
 
-/// A recording, read.
+/// The content of a recording.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// What it is of.
+    /// The description of the recording.
     pub manifest: Manifest,
     /// The configuration, first and after each change.
     pub configs: Vec<ConfigAt>,
-    /// Every whole batch, in order.
+    /// Every complete batch, in order.
     pub batches: Vec<Batch>,
-    /// What was not whole and was left out, one line each.
+    /// Incomplete parts that were left out, one line each.
     pub notes: Vec<String>,
-    /// Where it lies: switches are read when they are asked for.
+    /// The folder of the recording. Switches are read only on request.
     pub(crate) folder: PathBuf,
 }
 
@@ -339,7 +345,7 @@ impl Recording {
         Ok(Recording { manifest, configs, batches, notes, folder: folder.to_owned() })
     }
 
-    /// What was recorded in another form, read from `file`: samples under one configuration, no switches.
+    /// A recording in another format, read from `file`: samples under one configuration, no switches.
     pub fn foreign(
         file: &Path,
         config: HostConfig,
@@ -372,13 +378,14 @@ impl Recording {
         &at.unwrap_or(&self.configs[0]).config
     }
 
-    /// Was the calendar's clock set back while it was recorded? Then one moment of it may be two of the recording.
+    /// Was the wall clock set back during the recording? Then one wall-clock time may mean two moments of the
+    /// recording.
     pub fn clock_went_back(&self) -> bool {
         !self.batches.is_sorted_by_key(|b| b.unix_ns)
     }
 
-    /// The batches from `from_unix_ns` to `to_unix_ns`: as the clock stood at the recording's begin, where it was set
-    /// back later.
+    /// The batches from `from_unix_ns` to `to_unix_ns`. If the clock was set back later, the times refer to
+    /// the clock at the start of the recording.
     pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> &[Batch] {
         let went_back = self.clock_went_back();
         let first = self.batches.first().map_or((0, 0), |b| (b.mono_ns, b.unix_ns));
@@ -411,14 +418,14 @@ fn read_configs(path: &Path, notes: &mut Vec<String>) -> Result<Vec<ConfigAt>, F
     Ok(configs)
 }
 
-/// Runs one step of the Arrow reader. It panics on some garbled lengths instead of refusing them (arrow-buffer 60,
-/// `buffer/immutable.rs`); a foreign file must not end the program.
+/// Runs one step of the Arrow reader. For some corrupt lengths the reader panics instead of returning an
+/// error (arrow-buffer 60, `buffer/immutable.rs`). A foreign file must not end the program.
 fn contained<T>(step: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(step))
         .map_err(|_| "its contents are garbled".to_owned())
 }
 
-/// Hands over the record batches of one stream up to where it breaks off.
+/// Passes on the record batches of one stream, up to where it breaks off.
 pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(arrow_array::RecordBatch)) {
     let opened = File::open(path).map_err(|e| e.to_string()).and_then(|f| {
         // Unbuffered reads would cost a system call per column.
@@ -435,7 +442,8 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
         match contained(|| reader.next()).and_then(|b| b.transpose().map_err(|e| e.to_string())) {
             Ok(Some(b)) => give(b),
             Ok(None) => {
-                // Arrow's reader also takes a cut between two batches, or in the first bytes of one, for the end.
+                // Arrow's reader also takes a cut between two batches, or in the first bytes of one, for the
+                // end of the stream.
                 if !is_closed(path) {
                     notes.push(format!("{}: not closed, ends after {whole} batches", path.display()));
                 }
@@ -449,7 +457,8 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
     }
 }
 
-/// Does the file end as a stream that was closed does? By a message without content (Arrow's IPC streaming format).
+/// Does the file end like a closed stream, that is, with a message without content (Arrow's IPC streaming
+/// format)?
 fn is_closed(path: &Path) -> bool {
     const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
     let mut last = [0; 8];
@@ -460,7 +469,7 @@ fn is_closed(path: &Path) -> bool {
     read.is_ok() && last == END
 }
 
-/// What of a segment is whole: up to where a row cannot be read, for those after it may depend on it.
+/// The complete part of a segment, up to the first unreadable row, because later rows may depend on it.
 fn read_segment(folder: &Path, number: u32, batches: &mut Vec<Batch>, notes: &mut Vec<String>) {
     let mut tables: Vec<(&str, Vec<arrow_array::RecordBatch>)> = Vec::new();
     for table in TABLES {
@@ -468,7 +477,8 @@ fn read_segment(folder: &Path, number: u32, batches: &mut Vec<Batch>, notes: &mu
         stream(&segment_path(folder, table, number), notes, |b| whole.push(b));
         tables.push((table, whole));
     }
-    // One record batch per moment and table, in the same order: the i-th belong together.
+    // There is one record batch per moment and table, in the same order, so the i-th of each table belong
+    // together.
     let whole = tables.iter().map(|(_, b)| b.len()).min().unwrap_or(0);
     let mut past = Past::default();
     for i in 0..whole {

@@ -1,4 +1,4 @@
-//! Between bytes and nouns: recordings, and the formats they are exported to.
+//! Stores and reads recordings, imports other formats, and exports recordings.
 
 pub mod access_log;
 pub mod esxtop;

@@ -1,8 +1,8 @@
-//! Which moments of a recording are worth looking at? One JSON line each in `marks.jsonl`.
+//! Stores the moments of a recording that are worth looking at, one JSON line each in `marks.jsonl`.
 //!
-//! A mark is synced when it is made. The file keeps to a size of its own: when it has grown beyond, its older half
-//! goes, like the ring's segments do; what replaces a file is written beside it and renamed, so that a crash leaves
-//! either. A line that breaks off is passed over.
+//! vsteer syncs a mark when it is made. The file has its own size limit. Above it, vsteer drops the older
+//! half, like the ring's segments. A new version of the file is written beside the old one and renamed, so
+//! that after a crash one of the two exists. The reader skips a line that breaks off.
 //!
 //! GAP(marks-events): recorded context switches around a mark do not survive the ring.
 
@@ -27,7 +27,7 @@ pub(crate) fn append(folder: &Path, mark: &Mark) -> Result<(), Fault> {
     let mut line = serde_json::to_vec(mark).expect("a mark is plain data");
     line.push(b'\n');
     if text.last().is_some_and(|b| *b != b'\n') {
-        // Half a line that a crash left: the next one must not run into it.
+        // A crash left half a line. The next line must not continue it.
         line.insert(0, b'\n');
     }
     if (text.len() + line.len()) as u64 > BYTES_MAX {
@@ -44,7 +44,7 @@ pub(crate) fn append(folder: &Path, mark: &Mark) -> Result<(), Fault> {
     written.map_err(|e| failed("cannot write", &path, &e))
 }
 
-/// Puts a file in the place of another, whole or not at all.
+/// Replaces a file completely or not at all.
 pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), Fault> {
     let new = path.with_extension("new");
     let written = File::create(&new).and_then(|mut f| {
@@ -54,15 +54,15 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), Fault> {
     written.and_then(|()| fs::rename(&new, path)).map_err(|e| failed("cannot write", path, &e))
 }
 
-/// The marks of the recording in `folder`, oldest first; none where nothing was marked.
+/// The marks of the recording in `folder`, oldest first; empty if nothing was marked.
 ///
 /// # Errors
-/// When they are there and cannot be read.
+/// If they exist but cannot be read.
 pub fn read(folder: &Path) -> Result<Vec<Mark>, Fault> {
     let path = folder.join(NAME);
     match fs::read(&path) {
         Ok(text) => Ok(text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect()),
-        // Another form of recording is a file, and has none.
+        // A recording in another format is a file, and has no marks.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(failed("cannot read", &path, &e)),
     }
@@ -89,7 +89,7 @@ mod tests {
     fn the_newest_marks_stay_and_the_file_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         assert!(read(dir.path()).unwrap().is_empty());
-        // Larger than the bound by itself, so that few appends turn it over.
+        // Already larger than the limit, so that a few appends trigger the drop.
         let old: Vec<u8> =
             (0..9_000).flat_map(|i| [serde_json::to_vec(&mark(i)).unwrap(), vec![b'\n']].concat()).collect();
         fs::write(dir.path().join(NAME), &old[..1 << 20]).unwrap();

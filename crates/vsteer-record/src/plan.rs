@@ -1,4 +1,4 @@
-//! Reads a plan file, as `vsteer plan -o FILE` wrote it.
+//! Reads a plan file that `vsteer plan -o FILE` wrote.
 
 use std::path::Path;
 use vsteer_core::plan::Plan;
@@ -7,7 +7,7 @@ use vsteer_core::{Fault, FaultKind};
 /// Reads a plan file.
 ///
 /// # Errors
-/// `NothingThere` when there is none, `BadInput` when it is not a plan.
+/// `NothingThere` if the file does not exist, `BadInput` if it is not a plan.
 pub fn read(path: &Path) -> Result<Plan, Fault> {
     const HELP: &str = "name a file that `vsteer plan -o FILE` wrote";
     let bytes = std::fs::read(path)

@@ -1,18 +1,20 @@
-//! How long did requests take between two scrapes of a histogram? Compares two texts in Prometheus' exposition format.
+//! Measures how long requests took between two scrapes of a histogram, from two texts in Prometheus'
+//! exposition format.
 //!
-//! A histogram `m` is `m_bucket{le="..."}` (how many requests took that or less, so far), `m_sum` and `m_count`. The
-//! requests in between are the difference of two texts, series by series. A counter that fell was reset in between and
-//! counts from 0, as in `increase()`. Series that the labels do not distinguish are summed with `le` kept, as in `sum
-//! by (le)`. `vsteer_sla::histogram` draws possible requests from the difference.
+//! A histogram `m` is `m_bucket{le="..."}` (how many requests took that or less, so far), `m_sum` and
+//! `m_count`. The requests in between are the difference of two texts, series by series. A counter that fell
+//! was reset in between and counts from 0, as in `increase()`. Series that the labels do not distinguish are
+//! summed with `le` kept, as in `sum by (le)`. `vsteer_sla::histogram` draws possible requests from the
+//! difference.
 //!
-//! Times are seconds, according to the naming rules, unless the name ends in another unit (`_milliseconds`, `_ms`,
-//! ...).
+//! Times are seconds, according to the naming rules, unless the name ends in another unit (`_milliseconds`,
+//! `_ms`, ...).
 //!
-//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label
-//! naming".
+//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and
+//! label naming".
 //!
-//! Left out: native histograms, summaries (their quantiles cannot be subtracted), scraping itself; buckets below 0; a
-//! counter that was reset and has grown beyond its former value.
+//! Left out: native histograms, summaries (their quantiles cannot be subtracted), scraping itself; buckets
+//! below 0; a counter that was reset and has grown beyond its former value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +22,7 @@ use std::str::FromStr;
 use vsteer_core::requests::Counted;
 use vsteer_core::{Fault, FaultKind};
 
-/// How a name ends that is not of seconds, and that unit in seconds.
+/// Endings of names whose unit is not seconds, and that unit in seconds.
 const UNITS: [(&str, f64); 6] = [
     ("_milliseconds", 1e-3),
     ("_ms", 1e-3),
@@ -30,15 +32,15 @@ const UNITS: [(&str, f64); 6] = [
     ("_ns", 1e-9),
 ];
 
-/// Names and values, in the order of names.
+/// Names and values, sorted by name.
 type Labels = BTreeMap<String, String>;
 
-/// Which histogram: `name` or `name{label="value",...}`, as a query has it.
+/// Selects a histogram: `name` or `name{label="value",...}`, as in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
-    /// Its name, without `_bucket`.
+    /// The histogram's name, without `_bucket`.
     pub metric: String,
-    /// What its series must have: names and values. Those that have more are summed.
+    /// Labels that its series must have: names and values. Series with additional labels are summed.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -53,7 +55,7 @@ impl FromStr for Histogram {
         };
         let mut of = read()
             .ok_or_else(|| format!("{text:?} is not a histogram: write NAME or NAME{{label=\"value\"}}"))?;
-        // The form of a line in the exposition text.
+        // The user may give the form of a line in the exposition text.
         of.labels.remove("le");
         Ok(match of.metric.strip_suffix("_bucket") {
             Some(metric) => Histogram { metric: metric.to_owned(), ..of },
@@ -70,7 +72,7 @@ impl fmt::Display for Histogram {
 }
 
 impl Histogram {
-    /// What its times are in, seconds.
+    /// The unit of its times, seconds.
     fn unit_s(&self) -> f64 {
         UNITS.iter().find(|(end, _)| self.metric.ends_with(end)).map_or(1.0, |(_, unit_s)| *unit_s)
     }
@@ -81,18 +83,19 @@ impl Histogram {
 pub struct Scrape {
     of: Histogram,
     series: BTreeMap<Labels, Series>,
-    /// Where there is none: what there is instead.
+    /// If the histogram is missing, the fault that says what exists instead.
     lacks: Option<Fault>,
 }
 
-/// What came between two scrapes.
+/// The requests between two scrapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Between {
     /// How many requests took how long.
     pub counted: Counted,
-    /// Series that were summed.
+    /// How many series were summed.
     pub series: usize,
-    /// Of these, counters that were reset in between: what came before the reset and after the first scrape is missed.
+    /// How many of these series were reset in between. Requests between the first scrape and the reset are
+    /// missing.
     pub resets: usize,
 }
 
@@ -108,8 +111,8 @@ fn bad(what: impl Into<String>, why: impl Into<String>) -> Fault {
 }
 
 impl Scrape {
-    /// The histogram in a scrape's text. It need not be there: many servers have none before they are asked for the
-    /// first time.
+    /// Reads the histogram from a scrape's text. It may be missing, because many servers have none before the
+    /// first request.
     ///
     /// # Errors
     /// `BadInput` with the line that cannot be read.
@@ -120,26 +123,26 @@ impl Scrape {
         Ok(Scrape { of: of.clone(), series, lacks })
     }
 
-    /// That the histogram is there.
+    /// Checks that the histogram exists.
     ///
     /// # Errors
-    /// `NothingThere`, naming what there is instead.
+    /// `NothingThere`, with what exists instead.
     pub fn checked(&self) -> Result<(), Fault> {
         self.lacks.clone().map_or(Ok(()), Err)
     }
 
-    /// What was counted since `before`.
+    /// The requests counted since `before`.
     ///
     /// # Errors
-    /// As [`Scrape::checked`] of this one; `BadInput` where buckets contradict each other.
+    /// As [`Scrape::checked`] of this scrape; `BadInput` if buckets contradict each other.
     pub fn since(&self, before: &Scrape) -> Result<Between, Fault> {
         let what = format!("cannot read the histogram {}", self.of);
         self.checked()?;
         let (mut buckets, mut sum, mut count, mut resets) = (Vec::<(f64, f64)>::new(), 0.0, 0.0, 0);
         for (labels, now) in &self.series {
             let then = before.series.get(labels);
-            // A count that fell tells of the whole series: its buckets and sum restarted with it. Other bounds are
-            // another process's.
+            // A count that fell means that the whole series was reset, with its buckets and sum. Other bounds
+            // mean another process.
             let reset = then.is_some_and(|then| {
                 now.count < then.count || now.sum_fell(then) || now.bucket_fell(then) || now.others(then)
             });
@@ -184,7 +187,7 @@ impl Scrape {
     }
 }
 
-/// What the histogram counted between the texts `before` and `after`.
+/// The requests that the histogram counted between the texts `before` and `after`.
 ///
 /// # Errors
 /// As [`Scrape::read`] and [`Scrape::since`].
@@ -196,7 +199,7 @@ pub fn between(before: &str, after: &str, of: &Histogram) -> Result<Between, Fau
     at("second", after)?.since(&before)
 }
 
-/// One series of a histogram: all but `le` alike.
+/// One series of a histogram: lines with the same labels except `le`.
 #[derive(Debug, Clone, Default)]
 struct Series {
     buckets: Vec<(f64, f64)>,
@@ -218,13 +221,13 @@ impl Series {
             || self.buckets.iter().any(|(le, _)| then.bucket(*le).is_none())
     }
 
-    /// Times are not below 0.
+    /// Times are never below 0, so a sum that falls means a reset.
     fn sum_fell(&self, then: &Series) -> bool {
         self.sum < then.sum && then.sum > 0.0 && self.sum >= 0.0
     }
 }
 
-/// The histogram's series that have these labels.
+/// The histogram's series with these labels.
 fn series(all: &[Sample], metric: &str, labels: &Labels) -> BTreeMap<Labels, Series> {
     let mut found = BTreeMap::<Labels, Series>::new();
     for sample in all {
@@ -246,7 +249,7 @@ fn series(all: &[Sample], metric: &str, labels: &Labels) -> BTreeMap<Labels, Ser
             _ => {}
         }
     }
-    // A counter with the same prefix that is not a histogram.
+    // Drops a counter with the same prefix that is not a histogram.
     found.retain(|_, s| !s.buckets.is_empty());
     found
 }
@@ -256,7 +259,7 @@ fn braces(labels: &Labels) -> String {
     format!("{{{}}}", all.join(","))
 }
 
-/// There is none: what there is instead.
+/// The fault for a missing histogram, with what exists instead.
 fn missing(all: &[Sample], of: &Histogram) -> Fault {
     let there = series(all, &of.metric, &Labels::new());
     let show = |of: Vec<String>| of.into_iter().take(8).collect::<Vec<_>>().join(", ");
@@ -281,7 +284,7 @@ fn missing(all: &[Sample], of: &Histogram) -> Fault {
     })
 }
 
-/// Go's ParseFloat, as far as expositions need it.
+/// Parses a number like Go's ParseFloat, as far as expositions need it.
 fn float(text: &str) -> Option<f64> {
     match text {
         "+Inf" | "Inf" => Some(f64::INFINITY),
@@ -325,7 +328,7 @@ fn sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// A metric's name, and what comes after it.
+/// A metric's name, and the text after it.
 fn name(text: &str) -> Option<(&str, &str)> {
     let end =
         text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':'))).unwrap_or(text.len());
@@ -333,7 +336,7 @@ fn name(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
 }
 
-/// Labels in braces, which need not be there, and what comes after them.
+/// The optional labels in braces, and the text after them.
 fn labels(text: &str) -> Option<(Labels, &str)> {
     let mut rest = text.trim_start();
     let mut labels = Labels::new();
@@ -355,7 +358,7 @@ fn labels(text: &str) -> Option<(Labels, &str)> {
     Some((labels, rest))
 }
 
-/// A label's value, and what comes after it.
+/// A label's value, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut chars = text.strip_prefix('"')?.char_indices();
     let mut value = String::new();

@@ -1,4 +1,4 @@
-//! A page of metrics that a server answered or that somebody saved: its text, and when it was true.
+//! A page of metrics from a server or a file: its text, and its time.
 //!
 //! Left out: asking a server, which belongs to `vsteer-host`.
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::{Fault, FaultKind};
 
-/// The longest page, bytes: ten times that of the largest exporters.
+/// The longest accepted page, bytes: ten times that of the largest exporters.
 pub const LONGEST: u64 = 1 << 24;
 
 /// A page of metrics.
@@ -20,7 +20,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page of these bytes. `what` is what was being done, for the fault.
+    /// Makes a page from these bytes. `what` describes the action, for the fault.
     ///
     /// # Errors
     /// `BadInput` for a page that is too long or is not UTF-8.
@@ -32,7 +32,7 @@ impl Page {
         Ok(Page { unix_ns: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64), text })
     }
 
-    /// The page that a file holds.
+    /// Reads a page from a file.
     ///
     /// # Errors
     /// As for reading a file, and as [`Page::new`].
@@ -47,7 +47,7 @@ impl Page {
     }
 }
 
-/// The fault of a page that is too long.
+/// The fault for a page that is too long.
 pub fn too_long(what: &str) -> Fault {
     Fault::new(FaultKind::BadInput, what)
         .because(format!("it exceeds {} MiB", LONGEST >> 20))

@@ -1,10 +1,12 @@
-//! What the tables of a recording look like: their columns, and how nouns become rows and rows nouns.
+//! Defines the tables of a recording: their columns, and the conversion between samples and rows.
 //!
-//! One table per kind of sample, every row stamped with its batch's `mono_ns`. Counters are cumulative as read, blame
-//! is since the batch before; null is "not measured". A histogram is two lists, bucket numbers and counts (see
-//! `vsteer_core::nouns::Histogram`); in a segment they are what changed since that thread's row before in the same
-//! segment ([`Past`]), a tenth of the bytes, and in an export they are whole. Columns are only ever added: a reader
-//! looks them up by name and takes a missing one as not measured.
+//! There is one table per kind of sample. Every row has its batch's `mono_ns`. Counters are cumulative as
+//! read; blame is since the previous batch; null means "not measured".
+//!
+//! A histogram is two lists, bucket numbers and counts (see `vsteer_core::nouns::Histogram`). In a segment
+//! these are the changes since that thread's previous row in the same segment ([`Past`]), which needs a tenth
+//! of the bytes. In an export they are complete. New versions only add columns. A reader finds columns by
+//! name, and a missing one means not measured.
 
 use arrow_array::builder::{
     Int64Builder, ListBuilder, StringBuilder, UInt16Builder, UInt32Builder, UInt64Builder,
@@ -19,10 +21,11 @@ use vsteer_core::nouns::{
     Role, ThreadCounters, ThreadSample, Tid, TimerCounts, VmId, VmSample,
 };
 
-/// The tables, in the order in which a batch is written. `thread` comes last: a batch counts as whole when it has it.
+/// The tables, in the order in which a batch is written. `thread` comes last, because a batch counts as
+/// complete when it has it.
 pub const TABLES: [&str; 4] = ["pcpu", "vm", "blame", "thread"];
 
-/// What became of a VM's timers, by column name.
+/// The outcomes of a VM's timers, by column name.
 type OfTimers = (&'static str, fn(&TimerCounts) -> u64);
 
 const TIMERS: [OfTimers; 4] = [
@@ -37,7 +40,8 @@ fn of_group(counter: &str) -> String {
     format!("group_{counter}")
 }
 
-/// A group that the hypervisor counted: by a column that says so, for every counter of it may be missing.
+/// A group that the hypervisor counted. A separate column marks it, because every counter of it may be
+/// missing.
 fn group(c: &Columns<'_>, row: usize) -> Option<GroupSample> {
     c.u64("group_counted", row)?;
     let mut counters = ThreadCounters::default();
@@ -59,7 +63,7 @@ fn list_of(item: DataType) -> DataType {
 /// The columns of a table.
 ///
 /// # Panics
-/// On a name that is not in [`TABLES`].
+/// If the name is not in [`TABLES`].
 pub fn schema(table: &str) -> Arc<Schema> {
     let u64s = |names: &[&str]| -> Vec<Field> {
         names.iter().map(|n| Field::new(*n, DataType::UInt64, true)).collect()
@@ -128,7 +132,7 @@ type Key = (VmId, Role, Tid);
 /// The distributions of a thread.
 type Histograms = [Option<Histogram>; DISTRIBUTIONS.len()];
 
-/// Each thread's histograms as of its last row in a segment: what the next row's changes are counted from.
+/// Each thread's histograms in its last row of a segment, from which the next row's changes count.
 #[derive(Debug, Default)]
 pub struct Past(BTreeMap<Key, Histograms>);
 
@@ -138,7 +142,7 @@ impl Past {
     }
 }
 
-/// Puts `changes` on top of `before`; a count that falls below 0 is not of our writing and becomes 0.
+/// Adds `changes` to `before`. A count below 0 cannot come from vsteer's writer and becomes 0.
 fn changed(before: &Option<Histogram>, changes: Vec<(u16, i64)>) -> Histogram {
     let mut counts: BTreeMap<u16, u64> = before.iter().flat_map(|h| h.counts.iter().copied()).collect();
     for (bucket, change) in changes {
@@ -156,7 +160,7 @@ fn changes(before: &Option<Histogram>, now: &Histogram) -> Vec<(u16, i64)> {
     by_bucket.into_iter().filter(|(_, change)| *change != 0).collect()
 }
 
-/// Columns of one histogram of every row, each as what changed since `before` (no `before`: whole).
+/// The columns of one histogram for every row, as changes since `before` (without `before`: complete).
 fn histogram(rows: &[ThreadSample], of: &Distribution, before: &[Option<Histogram>]) -> [ArrayRef; 2] {
     let (mut buckets, mut counts) =
         (ListBuilder::new(UInt16Builder::new()), ListBuilder::new(Int64Builder::new()));
@@ -172,7 +176,7 @@ fn histogram(rows: &[ThreadSample], of: &Distribution, before: &[Option<Histogra
     [Arc::new(buckets.finish()), Arc::new(counts.finish())]
 }
 
-/// How a culprit is written: kind, name, process id.
+/// The text form of a culprit: kind, name, process id.
 fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
     match c {
         Culprit::Vm(id) => ("vm", id.0.clone(), None),
@@ -194,7 +198,7 @@ fn culprit(kind: &str, name: &str, pid: Option<u32>) -> Option<Culprit> {
     })
 }
 
-/// How a role is written: its [`std::fmt::Display`] form.
+/// Parses a role from its [`std::fmt::Display`] form.
 fn role(text: &str) -> Option<Role> {
     Some(match text {
         "emulator" => Role::Emulator,
@@ -208,10 +212,11 @@ fn role(text: &str) -> Option<Role> {
     })
 }
 
-/// The rows of one batch in one table; histograms as what changed since `past`, which moves on, or whole.
+/// The rows of one batch in one table. Histograms are changes since `past`, which this updates; without
+/// `past` they are complete.
 ///
 /// # Panics
-/// On a name that is not in [`TABLES`], or when rows and schema disagree, which would be a bug here.
+/// If the name is not in [`TABLES`], or if rows and schema disagree, which would be a bug here.
 pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch {
     let n = match table {
         "thread" => batch.threads.len(),
@@ -317,7 +322,8 @@ fn blame_columns(b: &[BlameSample]) -> Vec<ArrayRef> {
     ]
 }
 
-/// Columns of a record batch by name, each row's value or `None` where the column is not there or of another type.
+/// Access to the columns of a record batch by name. A row's value is `None` if the column is missing or has
+/// another type.
 struct Columns<'a>(&'a RecordBatch);
 
 impl Columns<'_> {
@@ -382,7 +388,7 @@ impl Row<'_> {
         self.columns.text("role", self.row).and_then(role).ok_or_else(|| self.lacks("role"))
     }
 
-    /// `past` is of this segment.
+    /// `past` must belong to this segment.
     fn thread(&self, past: &mut Past) -> Result<ThreadSample, ArrowError> {
         let (vm, role) = (self.vm("vm")?, self.role()?);
         let tid = Tid(self.u32("tid").ok_or_else(|| self.lacks("tid"))?);
@@ -443,10 +449,10 @@ impl Row<'_> {
     }
 }
 
-/// Adds the rows of a record batch of `table` to `batch`. `past` is of this segment.
+/// Adds the rows of a record batch of `table` to `batch`. `past` must belong to this segment.
 ///
 /// # Errors
-/// When a row lacks what identifies it (VM, role, thread, pCPU): the file is not one of ours.
+/// If a row lacks its identity (VM, role, thread, pCPU), because then vsteer did not write the file.
 pub fn read_rows(
     table: &str,
     from: &RecordBatch,
@@ -465,7 +471,7 @@ pub fn read_rows(
     Ok(())
 }
 
-/// The moment that a record batch is of, from its first row; `None` when it has no row.
+/// The time of a record batch, from its first row; `None` if it has no row.
 pub fn stamp_of(rows: &RecordBatch) -> Option<(u64, u64)> {
     let c = Columns(rows);
     if rows.num_rows() == 0 { None } else { Some((c.u64("mono_ns", 0)?, c.u64("unix_ns", 0)?)) }

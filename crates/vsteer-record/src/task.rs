@@ -1,9 +1,9 @@
-//! Whose thread is it? Names for the thread ids of recorded switches, in `task.jsonl`.
+//! Stores names for the thread ids of recorded switches, in `task.jsonl`.
 //!
-//! One line per thread, written when it is first seen: its process, its name, and the VM and role where it is a VM's.
-//! A thread id is given out again after its thread has ended, so a line holds from its moment until the next line of
-//! the same id. A thread that was gone before it could be looked up has no line. A ring forgets threads that ended
-//! before its oldest switch.
+//! There is one line per thread, written when it first appears: its process, its name, and for a VM's thread
+//! the VM and role. The kernel reuses a thread id after its thread has ended, so a line holds until the next
+//! line with the same id. If a thread ended before vsteer could look it up, it has no line. A ring forgets
+//! threads that ended before its oldest switch.
 
 use crate::folder::{ConfigAt, failed};
 use serde::{Deserialize, Serialize};
@@ -14,21 +14,21 @@ use std::path::{Path, PathBuf};
 use vsteer_core::Fault;
 use vsteer_core::nouns::{Role, Tid, VmId};
 
-/// A thread and whose it is.
+/// A thread with its names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// When it was first seen, `CLOCK_MONOTONIC`, ns.
+    /// When it first appeared, `CLOCK_MONOTONIC`, ns.
     pub mono_ns: u64,
     /// Its id.
     pub tid: Tid,
     /// Its process.
     pub tgid: u32,
-    /// Its name (`comm`), at most 15 bytes; what is not UTF-8 is replaced.
+    /// Its name (`comm`), at most 15 bytes, with bytes that are not UTF-8 replaced.
     pub comm: String,
     /// The VM it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<VmId>,
-    /// What it does for that VM.
+    /// Its role in that VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
 }
@@ -36,7 +36,7 @@ pub struct Task {
 pub(crate) struct TaskWriter {
     path: PathBuf,
     file: BufWriter<File>,
-    /// With a ring: what the file holds.
+    /// The content of the file, only with a ring.
     kept: Option<Kept>,
 }
 
@@ -79,7 +79,7 @@ impl TaskWriter {
         self.file.get_ref().try_clone().map_err(|e| failed("cannot sync", &self.path, &e))
     }
 
-    /// The thread of that id ended.
+    /// The thread with that id ended.
     pub(crate) fn ended(&mut self, tid: Tid, ns: u64) {
         if let Some(kept) = &mut self.kept {
             kept.ended.extend(kept.living.remove(&tid).map(|task| (task, ns)));
@@ -118,8 +118,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// From `task.jsonl`, up to where it breaks off; the configurations say which threads are a VM's where a line
-    /// does not.
+    /// Reads `task.jsonl` up to where it breaks off. If a line names no VM, the configurations do.
     pub(crate) fn read(folder: &Path, configs: &[ConfigAt]) -> Tasks {
         let bytes = fs::read(folder.join("task.jsonl")).unwrap_or_default();
         let lines = bytes.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<Task>(l).ok());
@@ -138,7 +137,7 @@ impl Tasks {
         Tasks { by_tid }
     }
 
-    /// The thread with this id at `ns`; `None`: not known.
+    /// The thread with this id at `ns`; `None` if it is not known.
     pub fn at(&self, tid: Tid, ns: u64) -> Option<&Task> {
         let of = self.by_tid.get(&tid)?;
         // A line is written a little after the switch that showed the thread.

@@ -1,39 +1,40 @@
-//! What does a trace of Xen's scheduler say? The runstate changes in what `xentrace` wrote.
+//! Reads the runstate changes of vCPUs from a trace that `xentrace` wrote.
 //!
-//! A trace is records in windows, one window after the other, each of one pCPU and as long as its first record says. A
-//! record is a header (event, number of words that follow, whether a time stamp follows), the time stamp counter,
-//! words. Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked, offline (a vCPU that a cap
-//! parks is offline, not runnable). Windows of several pCPUs are not in the order of time; [`Trace::changes`] are.
+//! A trace consists of windows. Each window has the records of one pCPU, and its first record gives its
+//! length. A record is a header (event, number of words that follow, whether a time stamp follows), the time
+//! stamp counter, and words. Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked,
+//! offline (a vCPU that a cap parks is offline, not runnable). Windows of several pCPUs are not in order of
+//! time. [`Trace::changes`] are.
 //!
 //! Source: Xen 4.17, xen/include/public/trace.h, xen/common/sched/core.c (trace_runstate_change).
 //!
-//! Left out: other events than runstate changes, which are counted; traces of a big-endian host.
+//! Left out: events other than runstate changes, which are only counted; traces of a big-endian host.
 
 pub mod account;
 
 use std::collections::BTreeMap;
 use vsteer_core::{Fault, FaultKind};
 
-/// Of a header: the event.
+/// The event in a header.
 const EVENT: u32 = 0x0fff_ffff;
 const WORDS_SHIFT: u32 = 28;
 const HAS_TIME: u32 = 1 << 31;
 const LOST_RECORDS: u32 = 0x0001_f001;
 const CPU_CHANGE: u32 = 0x0001_f003;
-/// With the old state in bits 8 and 9, the new one in bits 4 and 5.
+/// The old state is in bits 8 and 9, the new one in bits 4 and 5.
 const RUNSTATE_CHANGE: u32 = 0x0002_1001;
 const RUNSTATES: u32 = 0x0330;
 const SAYS: &[u8] = b"change evtmask";
-/// Whose idle vCPUs are not of a domain (DOMID_IDLE).
+/// The domain number of the idle vCPUs, which belong to no domain (DOMID_IDLE).
 pub const IDLE_DOMAIN: u16 = 0x7fff;
 
-/// What a vCPU does (RUNSTATE_* of xen/include/public/vcpu.h).
+/// The state of a vCPU (RUNSTATE_* of xen/include/public/vcpu.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Runstate {
     /// On a pCPU.
     Running,
-    /// Could run, has no pCPU.
+    /// Could run, but has no pCPU.
     Runnable,
     /// Waits for an event.
     Blocked,
@@ -52,32 +53,32 @@ impl Runstate {
 pub struct Change {
     /// The pCPU's time stamp counter.
     pub ticks: u64,
-    /// Where it was noted: for a vCPU that begins or ceases to run, where it runs.
+    /// The pCPU that recorded the change. If a vCPU starts or stops running, this is its pCPU.
     pub pcpu: u16,
-    /// Whose vCPU.
+    /// The domain's number.
     pub domain: u16,
-    /// Which.
+    /// The vCPU's number in the domain.
     pub vcpu: u16,
-    /// From.
+    /// The former state.
     pub from: Runstate,
-    /// To.
+    /// The new state.
     pub to: Runstate,
 }
 
-/// What a file holds.
+/// The content of a trace file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
-    /// In order of time.
+    /// The changes in order of time.
     pub changes: Vec<Change>,
-    /// Records of other events.
+    /// The number of records of other events.
     pub others: u64,
-    /// Records that Xen had no room for, as it says itself.
+    /// The number of records that Xen dropped for lack of room, as Xen reports.
     pub lost: u64,
-    /// The last record was cut off: it and what would have followed are missing.
+    /// The file ends inside a record. That record and all later ones are missing.
     pub cut: bool,
 }
 
-/// What a trace says next.
+/// The next item of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
     /// A vCPU changed its state.
@@ -88,22 +89,22 @@ pub enum Record {
     Other,
 }
 
-/// Reads a trace as it comes, in pieces of any length.
+/// Reads a trace in pieces of any length.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The begin of a record whose end has not come.
+    /// The start of a record that is not complete yet.
     pending: Vec<u8>,
-    /// Where that lies in the trace.
+    /// The position of that record in the trace.
     at: u64,
     pcpu: Option<u16>,
     window_end: u64,
 }
 
 impl Reader {
-    /// Reads on.
+    /// Reads the next piece.
     ///
     /// # Errors
-    /// `BadInput` with the byte where it stops making sense.
+    /// `BadInput` with the first byte that is not valid.
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(Record)) -> Result<(), Fault> {
         if self.pending.is_empty() {
             let read = self.read(bytes, each)?;
@@ -118,12 +119,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Is the last record cut off so far?
+    /// Is the last record incomplete so far?
     pub fn is_cut(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Reads whole records; how many bytes these were.
+    /// Reads complete records; returns their length in bytes.
     fn read(&mut self, bytes: &[u8], each: &mut impl FnMut(Record)) -> Result<usize, Fault> {
         let word = |at: usize| -> Option<u32> {
             bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -138,7 +139,7 @@ impl Reader {
             .help("record it with `xentrace -D -e 0x00021000 FILE`")
         };
         let mut at = 0;
-        // Where xentrace writes to its output, what it says to people comes first.
+        // If xentrace writes to its standard output, a message for people comes first.
         if begin == 0 && bytes.starts_with(SAYS) {
             let Some(end) = bytes.iter().position(|b| *b == b'\n') else { return Ok(0) };
             at = end + 1;
@@ -196,7 +197,8 @@ impl Reader {
 /// Reads a whole file.
 ///
 /// # Errors
-/// `BadInput` with the byte that is not valid; a trace that only ends early is not an error, see [`Trace::cut`].
+/// `BadInput` with the byte that is not valid. A trace that only ends early is not an error, see
+/// [`Trace::cut`].
 pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
     let mut trace = Trace::default();
     let mut reader = Reader::default();
@@ -206,7 +208,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
         Record::Other => trace.others += 1,
     })?;
     trace.cut = reader.is_cut();
-    // Stable: changes of one instant keep their order.
+    // The sort is stable, so changes with the same time keep their order.
     trace.changes.sort_by_key(|c| c.ticks);
     Ok(trace)
 }
@@ -218,20 +220,20 @@ pub struct Seen {
     pub ns: [u64; 4],
     /// How often it got a pCPU.
     pub dispatches: u64,
-    /// From each wake-up to the pCPU, ns.
+    /// The time from each wake-up to the pCPU, ns.
     pub wakes_ns: Vec<u64>,
 }
 
 impl Seen {
-    /// A state's part of the time; `None` where there was no time.
+    /// A state's share of the time; `None` if no time passed.
     pub fn share(&self, state: Runstate) -> Option<f64> {
         let all: f64 = self.ns.iter().map(|ns| *ns as f64).sum();
         (all > 0.0).then(|| self.ns[state as usize] as f64 / all)
     }
 }
 
-/// What each vCPU of each domain did; the time stamp counter runs at `khz`, which Xen tells (`xl info`, cpu_mhz). A
-/// vCPU that never changed its state is not there.
+/// What each vCPU of each domain did. The time stamp counter runs at `khz`, which Xen reports (`xl info`,
+/// cpu_mhz). The result lacks vCPUs that never changed their state.
 pub fn seen(trace: &Trace, khz: u64) -> BTreeMap<(u16, u16), Seen> {
     struct Now {
         since: u64,
@@ -239,7 +241,7 @@ pub fn seen(trace: &Trace, khz: u64) -> BTreeMap<(u16, u16), Seen> {
         woken: Option<u64>,
         seen: Seen,
     }
-    // Ticks of a garbled trace may be anything.
+    // The ticks of a corrupt trace may have any value.
     let ns = |ticks: u64| {
         u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(khz.max(1))).unwrap_or(u64::MAX)
     };
@@ -264,7 +266,7 @@ pub fn seen(trace: &Trace, khz: u64) -> BTreeMap<(u16, u16), Seen> {
                 now.seen.dispatches += 1;
                 now.seen.wakes_ns.extend(now.woken.take().map(|at| ns(c.ticks - at)));
             }
-            // Preempted, paused: not waiting for its wake-up's pCPU any more.
+            // Preempted or paused, so the vCPU no longer waits because of its wake-up.
             _ => now.woken = None,
         }
     }
@@ -366,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pieces are the whole, wherever it is cut.
+        /// The result is the same wherever the trace is cut into pieces.
         #[test]
         fn it_may_come_in_pieces(ticks in proptest::collection::vec(0u64..1000, 1..40), piece in 1usize..50) {
             let records: Vec<u8> = ticks.iter().flat_map(|t| change(*t, 1, 0, 1, 0)).collect();

@@ -1,7 +1,7 @@
-//! How long was each vCPU in which state, and how long did it wait? The accounts that the engine keeps.
+//! The accounts that the engine keeps: how long each vCPU was in which state, and how long it waited.
 //!
-//! Idea: counters are where the event that raises them looks anyway, and never fall; what is read out of them
-//! ([`Account`]) is worked out when it is asked for, up to that moment, the present state included.
+//! Idea: each counter is stored where the event that raises it reads data anyway, and never falls.
+//! [`Account`] is computed on request, up to that moment, including the present state.
 //!
 //! Left out: shares and rates ([`vsteer_core::model`] derives them, as for a real host).
 
@@ -11,34 +11,34 @@ use super::state::STATES;
 use serde::Serialize;
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
 
-/// A vCPU's counts; `ns` by [`State`](super::state::State), up to now.
+/// A vCPU's counters; `ns` by [`State`](super::state::State), up to now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// Time in each state, ns, indexed by `State as usize`.
     pub ns: [u64; STATES],
     /// Ready while a sibling ran, ns; `None` without siblings.
     pub lag_ns: Option<u64>,
-    /// Times it was given a pCPU.
+    /// How often it got a pCPU.
     pub switches: u64,
-    /// Times it lost the pCPU while it could run.
+    /// How often it lost the pCPU while it could run.
     pub preemptions: u64,
     /// Wake-ups.
     pub wakeups: u64,
-    /// Times it ran on another pCPU than before.
+    /// How often it ran on another pCPU than before.
     pub migrations: u64,
     /// From wake-up to running.
     pub wake_latency: Histogram,
-    /// All of that together, ns.
+    /// Sum of these latencies, ns.
     pub wake_wait_ns: u64,
     /// Unbroken waits for a pCPU.
     pub ready_spell: Histogram,
-    /// Where it ran last.
+    /// The pCPU of its last run.
     pub last_pcpu: Option<Pcpu>,
-    /// Its guest's jobs, where it has any.
+    /// Its guest's jobs, if it has any.
     pub jobs: Option<Jobs>,
-    /// Frames that its guest has shown, where it shows any.
+    /// How many frames its guest has shown, if it shows any.
     pub frames: Option<u64>,
-    /// What its guest knows of its own sleeps, where it counts them.
+    /// What its guest measures of its own sleeps, if it counts them.
     pub sleeps: Option<Sleeps>,
 }
 
@@ -58,9 +58,10 @@ impl Together {
 
 /// Latencies by bucket: rows of counts, several per vCPU.
 ///
-/// A row is touched once per dispatch and is seldom in the nearest cache. So counts are noted first, in a buffer that
-/// is, and added many at a time: then the processor fetches the rows side by side instead of waiting for each. And counts
-/// are bytes, of which a cache line holds 64; what they carry is touched once in 256 times.
+/// A row is used once per dispatch and is rarely in the nearest cache. So counts first go to a buffer, which
+/// is in that cache, and are added in batches. Then the processor fetches the rows in parallel instead of
+/// waiting for each. Counts are bytes, so that a cache line holds 64. Only one in 256 additions needs the
+/// carry.
 #[derive(Debug, Clone)]
 pub(super) struct Rows {
     counts: Vec<u8>,
@@ -68,14 +69,14 @@ pub(super) struct Rows {
     noted: Vec<u32>,
 }
 
-/// Woken, then ready until running: both a wake-up latency and a spell.
+/// Woken, then ready until running: both a wake-up latency and a ready spell.
 pub(super) const WOKEN_SPELL: usize = 0;
 /// Other wake-up latencies (held in between).
 pub(super) const WOKEN: usize = 1;
 /// Other spells (after preemption, hold or release).
 pub(super) const SPELL: usize = 2;
 const ROWS: usize = 3;
-/// Notes before they are added.
+/// The number of notes before they are added.
 const NOTES: usize = 256;
 
 impl Rows {
@@ -105,7 +106,7 @@ impl Rows {
         }
     }
 
-    /// Both rows of `v` together, and `prompt` more in the lowest bucket.
+    /// The sum of both rows of `v`, plus `prompt` in the lowest bucket.
     pub(super) fn sum(&self, v: usize, rows: [usize; 2], prompt: u32) -> Histogram {
         let mut sum = vec![0u64; HISTOGRAM_BUCKETS];
         sum[0] = prompt.into();

@@ -1,11 +1,11 @@
-//! Which pCPUs, counted from 0 inside one host? A set of fixed size that is walked in a circle.
+//! A set of pCPUs of fixed size, counted from 0 inside one host, with a circular walk.
 //!
-//! Schedulers keep such masks (idlers, overloaded, affinity) and go round them from where they were last; [`CpuSet`]
-//! is for people and grows, this one is for the inner loop and does not.
+//! Schedulers keep such masks (idlers, overloaded, affinity) and walk around them from the last position.
+//! [`CpuSet`] can grow and is for people; this type is for the inner loop and does not grow.
 //!
 //! [`CpuSet`]: vsteer_core::CpuSet
 
-/// A set of small numbers, all below the size it was made with.
+/// A set of numbers below a fixed size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bits {
     words: Vec<u64>,
@@ -17,71 +17,71 @@ impl Bits {
         Bits { words: vec![0; size.div_ceil(64).max(1)] }
     }
 
-    /// The set of these.
+    /// The set of these members.
     pub fn of(size: usize, members: impl IntoIterator<Item = usize>) -> Bits {
         let mut bits = Bits::new(size);
         members.into_iter().for_each(|m| bits.insert(m));
         bits
     }
 
-    /// Is it in?
+    /// Is `i` a member?
     #[inline]
     pub fn contains(&self, i: usize) -> bool {
         self.words[i >> 6] & (1 << (i & 63)) != 0
     }
 
-    /// Adds it.
+    /// Adds `i`.
     #[inline]
     pub fn insert(&mut self, i: usize) {
         self.words[i >> 6] |= 1 << (i & 63);
     }
 
-    /// Takes it out.
+    /// Removes `i`.
     #[inline]
     pub fn remove(&mut self, i: usize) {
         self.words[i >> 6] &= !(1 << (i & 63));
     }
 
-    /// Nothing in it?
+    /// Is the set empty?
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|w| *w == 0)
     }
 
-    /// How many?
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Is anything in both?
+    /// Do the sets have a common member?
     #[inline]
     pub fn intersects(&self, other: &Bits) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// How many in both?
+    /// The number of common members.
     pub fn common(&self, other: &Bits) -> usize {
         self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
     }
 
-    /// Is all of it in `other`?
+    /// Are all members in `other`?
     pub fn is_subset(&self, other: &Bits) -> bool {
         self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
     }
 
-    /// Becomes `other`.
+    /// Becomes a copy of `other`.
     #[inline]
     pub fn copy_from(&mut self, other: &Bits) {
         self.words.copy_from_slice(&other.words);
     }
 
-    /// Keeps what is in `other` too.
+    /// Keeps only members that are also in `other`.
     #[inline]
     pub fn keep(&mut self, other: &Bits) {
         self.words.iter_mut().zip(&other.words).for_each(|(a, b)| *a &= b);
     }
 
-    /// Takes out what is in `other`.
+    /// Removes the members of `other`.
     #[inline]
     pub fn subtract(&mut self, other: &Bits) {
         self.words.iter_mut().zip(&other.words).for_each(|(a, b)| *a &= !b);
@@ -92,19 +92,19 @@ impl Bits {
         self.iter().next()
     }
 
-    /// Its words of 64, for [`after`].
+    /// A word of 64 bits, for [`after`].
     #[inline(always)]
     pub fn word(&self, w: usize) -> u64 {
         self.words[w]
     }
 
-    /// The next member after `i`, going round; `i` itself last.
+    /// The next member after `i`, circular; `i` itself comes last.
     #[inline]
     pub fn after(&self, i: usize) -> Option<usize> {
         after(self.words.len(), i, |w| self.words[w])
     }
 
-    /// How many words it has.
+    /// The number of words.
     #[inline(always)]
     pub fn words(&self) -> usize {
         self.words.len()
@@ -125,7 +125,7 @@ impl Bits {
     }
 }
 
-/// The next member after `i`, going round (`i` itself last), of a set that is worked out word by word.
+/// The next member after `i`, circular (`i` itself comes last), of a set that is computed word by word.
 #[inline(always)]
 pub fn after(words: usize, i: usize, word: impl Fn(usize) -> u64) -> Option<usize> {
     let start = (i + 1) >> 6;
@@ -135,7 +135,8 @@ pub fn after(words: usize, i: usize, word: impl Fn(usize) -> u64) -> Option<usiz
             return Some((start << 6) + masked.trailing_zeros() as usize);
         }
     }
-    // Round the circle, the first word whole at the end: what lies before `i` in it has its turn there.
+    // The walk ends with the first word again, as a whole, so that its members before `i` also have their
+    // turn.
     let base = start.min(words - 1);
     for k in 1..=words {
         let w = if base + k < words { base + k } else { base + k - words };

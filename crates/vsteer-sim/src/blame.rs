@@ -1,12 +1,14 @@
-//! Which vCPU ran while another one was ready? The blame matrix of a simulation.
+//! The blame matrix of a simulation: which vCPU ran while another one was ready.
 //!
-//! Idea: a ready vCPU waits for the pCPU that it ran on last (before it ever ran, the first that it may use).
-//! Whenever that pCPU changes hands, everybody who waits there charges the time since the last change: to placement
-//! as far as any pCPU that it may use was idle meanwhile, the rest to who ran. So between two changes there is one
-//! culprit, nothing has to be walked back, and the rows of a vCPU sum to its ready time, exactly.
+//! Idea: a ready vCPU waits for the pCPU that it ran on last (before its first run, the first pCPU that it
+//! may use). Whenever the vCPU on that pCPU changes, every vCPU that waits there charges the time since the
+//! last change. The part in which any pCPU that it may use was idle goes to placement, the rest to the vCPU
+//! that ran. So between two changes there is only one culprit, and the rows of a vCPU sum exactly to its
+//! ready time.
 //!
-//! As the collector of a real host does it (docs/decisions/0001), but that nothing is ever too old to be named.
-//! Left out: where the policy really queued it; one that is pulled elsewhere at last has waited for its old pCPU.
+//! A real host's collector does the same (docs/decisions/0001), except that here no culprit is ever too old
+//! to be named. Left out: the queue that the policy really used. A vCPU that another pCPU pulls in the end
+//! has waited for its old pCPU.
 
 use super::engine::Watch;
 use super::ids::vm_id;
@@ -18,7 +20,7 @@ use vsteer_core::nouns::{BlameSample, Culprit, Role};
 
 const NONE: u32 = u32::MAX;
 
-/// For how long any pCPU of a set was idle.
+/// How long any pCPU of a set was idle.
 #[derive(Debug, Clone, Copy)]
 struct IdleClock {
     idle: u32,
@@ -42,24 +44,24 @@ impl IdleClock {
 struct Waiter {
     vm: u32,
     role: Role,
-    /// Which of the sets of pCPUs it may use.
+    /// The index of its set of allowed pCPUs.
     set: usize,
     pcpu: u32,
-    /// Its place among those that wait there; `NONE` while it does not.
+    /// Its position among the vCPUs that wait there; `NONE` while it does not wait.
     place: u32,
-    /// Up to when its wait is charged, and its set's clock then.
+    /// The time up to which its wait is charged, and its set's clock at that time.
     charged_ns: u64,
     idle_ns: u64,
-    /// Since the last batch, by VM; placement under `NONE`.
+    /// Blame since the last batch, by VM; placement under `NONE`.
     rows: Vec<(u32, u64)>,
 }
 
 #[derive(Debug, Clone)]
 struct Queue {
-    /// The VM that runs; `NONE`: nobody.
+    /// The VM that runs; `NONE` if no VM runs.
     runner: u32,
     waiting: Vec<u32>,
-    /// The sets that it is in.
+    /// The sets that contain this pCPU.
     sets: Vec<usize>,
 }
 
@@ -88,7 +90,7 @@ impl Books {
         }
     }
 
-    /// `p` changes hands.
+    /// The vCPU on `p` changes.
     fn change(&mut self, p: u32, runner: u32, now_ns: u64) {
         for i in 0..self.queues[p as usize].waiting.len() {
             let v = self.queues[p as usize].waiting[i];
@@ -121,12 +123,12 @@ impl Books {
     }
 }
 
-/// A watch whose copies share their books.
+/// A watch whose copies share their data.
 #[derive(Debug, Clone)]
 pub struct Blame(Rc<RefCell<Books>>);
 
 impl Blame {
-    /// Empty books for `host`, at time 0.
+    /// Empty blame for `host`, at time 0.
     pub fn new(host: &Host) -> Blame {
         let mut sets = Vec::new();
         let waiters = host.vcpus.iter().map(|v| {
@@ -157,7 +159,7 @@ impl Blame {
         Blame(Rc::new(RefCell::new(Books { waiters, queues, clocks })))
     }
 
-    /// Blame since the last call, up to `now_ns`, including waits that are not over.
+    /// Blame since the last call, up to `now_ns`, including waits that have not ended.
     pub fn drain(&self, now_ns: u64) -> Vec<BlameSample> {
         let books = &mut *self.0.borrow_mut();
         let mut all = Vec::new();
@@ -212,8 +214,9 @@ mod tests {
     use vsteer_core::CpuSet;
     use vsteer_core::topology::machine;
 
-    /// Two pCPUs; A may use both, B and C the first only. 0: all are ready, both pCPUs idle. 2: B gets pCPU 0, at 3
-    /// A the other. C, which waits for pCPU 0: placement up to 2, then B; at 9 C takes over: B waits for C.
+    /// Two pCPUs. A may use both, B and C only the first. At 0 all are ready and both pCPUs idle. At 2 B gets
+    /// pCPU 0, at 3 A gets the other. C waits for pCPU 0: placement up to 2, then B. At 9 C preempts B: B
+    /// waits for C.
     #[test]
     fn waits_are_charged_to_who_ran_and_to_placement() {
         let one = |name: &str, set: CpuSet| VmSetup::new(name, vec![VcpuSetup::new(Demand::Hog).pinned(set)]);
@@ -244,7 +247,7 @@ mod tests {
         let id = |vm: usize| vm_id(vm).0;
         let placement = || "Placement".to_owned();
         let expected = vec![
-            // Up to 3 pCPU 1 idled, which A could have used.
+            // Up to 3, pCPU 1 idled, which A could have used.
             (0, placement(), 3),
             (1, id(2), 5),
             (1, placement(), 2),

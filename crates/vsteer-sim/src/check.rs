@@ -1,17 +1,19 @@
-//! Could a real machine do this? Checks the invariants of every scheduler at every event.
+//! Checks the invariants of every scheduler at every event: could a real machine do this?
 //!
-//! Idea: an independent observer. It sees every transition ([`Watch`]) and derives from these alone where each vCPU
-//! is and for how long, without the engine's arrays. It checks:
+//! Idea: an independent observer. It sees every transition ([`Watch`]) and derives only from these where each
+//! vCPU is and for how long, without the engine's arrays. It checks:
 //! 1. time never runs backwards;
 //! 2. a transition begins in the state that the last one of that vCPU ended in;
-//! 3. a vCPU is on at most one pCPU, a pCPU runs at most one vCPU, and one that its affinity and pool allow;
-//! 4. the times in all states sum to the elapsed time, for every vCPU, exactly;
-//! 5. a capped VM uses no more than its cap, within three accounting periods of 30 ms at the full speed of its vCPUs;
-//! 6. where the policy claims to conserve work, no pCPU stays idle (longer than it says) while a vCPU that may run
-//!    there is ready.
+//! 3. a vCPU is on at most one pCPU, a pCPU runs at most one vCPU, and its affinity and pool allow that vCPU
+//!    there;
+//! 4. for every vCPU, the times in all states sum exactly to the elapsed time;
+//! 5. a capped VM uses no more than its cap, within three accounting periods of 30 ms at the full speed of
+//!    its vCPUs;
+//! 6. if the policy claims to conserve work, no pCPU stays idle (longer than the policy says) while a vCPU
+//!    that may run there is ready.
 //!
-//! A violation is a bug and panics with the time, the vCPU and both states. Left out: properties of
-//! single schedulers (weights, latencies), which the closed forms in `tests/` check.
+//! A violation is a bug and panics with the time, the vCPU and both states. Left out: properties of single
+//! schedulers (weights, latencies), which the closed forms in `tests/` check.
 
 use super::engine::Watch;
 use super::policy::{About, Conserving, View};
@@ -27,11 +29,11 @@ struct Book {
     since_ns: u64,
     ns: [u64; STATES],
     pcpu: Option<Pcpu>,
-    /// Ready while a pCPU that it may use idles: since when.
+    /// Since when it has been ready while an allowed pCPU idles.
     slighted_since_ns: Option<u64>,
 }
 
-/// The books of a host.
+/// The observer's data of a host.
 #[derive(Debug, Clone)]
 pub struct Invariants {
     policy: &'static str,
@@ -46,7 +48,7 @@ pub struct Invariants {
 }
 
 impl Invariants {
-    /// Empty books for `host`.
+    /// An observer for `host` before any event.
     pub fn new(host: &Host, about: &About) -> Invariants {
         let book =
             Book { state: State::Absent, since_ns: 0, ns: [0; STATES], pcpu: None, slighted_since_ns: None };
@@ -111,7 +113,7 @@ impl Invariants {
                 continue;
             }
             let since_ns = *book.slighted_since_ns.get_or_insert(now_ns);
-            // What happens at one instant may need several events.
+            // Several events may be needed at one time, so this checks only after time has advanced.
             if now_ns - since_ns > within_ns {
                 self.fail("the vCPU is ready while an allowed pCPU idles", Vcpu(i as u32));
             }

@@ -1,21 +1,21 @@
-//! What happens on a host under a scheduler? The discrete-event engine with time, states and accounts.
+//! The discrete-event engine: simulates a host under a scheduler, with time, states and accounts.
 //!
-//! Idea: a host is a queue of its next events (policy timers, pCPUs, blocked vCPUs, in that order at one instant), and
-//! nothing else moves it. A pCPU has one event: the end of its vCPU's burst or of its slice, whichever is first. A
-//! blocked vCPU has one: its wake-up. Everything in between is computed when it is asked for: work done, time in each
-//! state, what ticks would have done. Every vCPU is in exactly one [`State`]; time in each is added up in integer
-//! nanoseconds when it leaves, so that the sum is the elapsed time, exactly.
+//! Idea: a host is a queue of its next events (policy timers, pCPUs, blocked vCPUs, in that order at the same
+//! time), and nothing else changes it. A pCPU has one event: the end of its vCPU's burst or of its slice,
+//! whichever comes first. A blocked vCPU has one: its wake-up. Everything in between is computed on request:
+//! work done, time in each state, the effect of ticks. Every vCPU is in exactly one [`State`]. When it leaves
+//! a state, its time there is added in integer nanoseconds, so the sum is exactly the elapsed time.
 //!
-//! The order inside one instant is fixed (slots of the queue; interrupts in the order asked), there is no hashing and
-//! no floating point but in the guests' draws: the same setup gives the same bytes on every machine. Nothing is
-//! allocated while it runs (`tests/sim_allocations.rs` counts). A host is independent of every other: thousands are
-//! run one after the other, each within its cache.
+//! The order at the same time is fixed (slots of the queue; interrupts in the order of requests). There is no
+//! hashing, and floating point only in the guests' draws. So the same setup gives the same bytes on every
+//! machine. The engine allocates nothing while it runs (`tests/sim_allocations.rs` counts). Hosts are
+//! independent of each other: thousands run one after the other, each within its cache.
 //!
-//! Hot data is two adjacent cache lines per vCPU ([`Hot`]: what it does, and its account), one per guest, one per pCPU
-//! ([`Running`](super::hot::Running)).
+//! Hot data is two adjacent cache lines per vCPU ([`Hot`]: its activity, and its account), one per guest, one
+//! per pCPU ([`Running`](super::hot::Running)).
 //!
-//! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
-//! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
+//! Left out: time that the hypervisor itself needs (interrupts reach a pCPU at once; a switch may cost the
+//! next vCPU time, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
 
 use super::account::Account;
 use super::event::NEVER;
@@ -30,13 +30,14 @@ use vsteer_core::{Fault, FaultKind};
 
 mod core;
 
-/// Told of everything that happens; for checks, timelines, blame. The default watches nothing and costs nothing.
+/// Receives everything that happens, for checks, timelines and blame. The default does nothing and costs
+/// nothing.
 pub trait Watch {
-    /// `v` went from one state to another; `p` is the pCPU it left or got.
+    /// `v` changed its state; `p` is the pCPU that it left or got.
     #[inline]
     fn moved(&mut self, _now_ns: u64, _v: Vcpu, _from: State, _to: State, _p: Option<Pcpu>) {}
 
-    /// An event and all that it led to is over.
+    /// An event has been handled completely.
     #[inline]
     fn event_over(&mut self, _view: &View<'_>) {}
 }
@@ -62,9 +63,9 @@ impl<A: Watch, B: Watch> Watch for (A, B) {
 pub enum Stop {
     /// The end was reached.
     Reached,
-    /// The allowed number of steps was used; the run can go on.
+    /// The allowed number of steps was used; the run can continue.
     Steps,
-    /// Time stood still for too many events: the policy or a guest runs in a circle.
+    /// Time stood still for too many events, because the policy or a guest loops.
     Runaway,
 }
 
@@ -73,7 +74,7 @@ pub struct Engine<P: Policy, W: Watch = ()> {
     core: Core<W>,
     policies: Vec<P>,
     orders: Orders,
-    /// Events at the current instant; beyond a bound they never end.
+    /// The number of events at the current time; above a bound they count as endless.
     standing: u64,
     runaway: u64,
 }
@@ -82,17 +83,17 @@ impl<P: Policy> Engine<P> {
     /// A host at time 0, without a watch.
     ///
     /// # Errors
-    /// As [`Host::new`], and where the policy refuses.
+    /// As [`Host::new`], and if the policy refuses.
     pub fn new(setup: &Setup, values: &Values) -> Result<Engine<P>, Fault> {
         Engine::watched(setup, values, ())
     }
 }
 
 impl<P: Policy, W: Watch> Engine<P, W> {
-    /// A host at time 0. `watch` gets every transition.
+    /// A host at time 0. `watch` receives every transition.
     ///
     /// # Errors
-    /// As [`Host::new`], and where the policy refuses.
+    /// As [`Host::new`], and if the policy refuses.
     pub fn watched(setup: &Setup, values: &Values, watch: W) -> Result<Engine<P, W>, Fault> {
         let host = Host::new(setup)?;
         for vm in &host.vms {
@@ -117,12 +118,13 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         Ok(engine)
     }
 
-    /// Runs until `end_ns` (events at that instant are left for later, so that a run in pieces is the same run), or
-    /// for `steps` events.
+    /// Runs until `end_ns`, or for `steps` events. Events at `end_ns` itself wait for the next call, so that
+    /// a run in pieces gives the same result.
     pub fn run(&mut self, end_ns: u64, steps: u64) -> Stop {
         let mut left = steps;
         if !self.core.large {
-            // One host of many: what it keeps was driven out by the others, and is fetched at once, not piece by piece.
+            // One of many hosts: the others have displaced its data from the cache. This loads all of it at
+            // once instead of piece by piece.
             (0..self.core.hot.len()).for_each(|v| self.touch(v));
         }
         loop {
@@ -145,7 +147,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 self.core.now_ns = at_ns;
             }
             if self.core.large {
-                // Then the next one is known before this one is seen to.
+                // Now the next event is known before this one is handled.
                 self.core.queue.set(slot, NEVER);
                 self.touch_next();
             }
@@ -198,12 +200,12 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         &self.core.host
     }
 
-    /// What watched.
+    /// The watch.
     pub fn watch(&self) -> &W {
         &self.core.watch
     }
 
-    /// The policy's instance of a pool.
+    /// The policy's instance for a pool.
     pub fn policy(&self, pool: usize) -> &P {
         &self.policies[pool]
     }
@@ -213,7 +215,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.account(v)
     }
 
-    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that
+    /// How long each job of a vCPU took from its release to its end, in order, if it has recorded jobs that
     /// do not repeat.
     pub fn took_ns(&self, v: Vcpu) -> &[u64] {
         match self.core.links.holds(v.i()) {
@@ -222,7 +224,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         }
     }
 
-    /// For how long a pCPU was not idle, ns.
+    /// How long a pCPU was not idle, ns.
     pub fn busy_ns(&self, p: Pcpu) -> u64 {
         let r = &self.core.running[p.i()];
         r.busy_ns + if r.vcpu == NONE { 0 } else { self.core.now_ns - r.busy_since_ns }
@@ -238,8 +240,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.hot.iter().map(of).sum()
     }
 
-    /// Reads what the next event will read, and does nothing with it: the lines are on their way from the farther
-    /// caches while this event is seen to.
+    /// Prefetches the data of the next event while the present one is handled.
     #[inline(always)]
     fn touch_next(&self) {
         let core = &self.core;
@@ -256,7 +257,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         }
     }
 
-    /// Reads what is kept of a vCPU.
+    /// Prefetches the data of a vCPU.
     #[inline(always)]
     fn touch(&self, v: usize) {
         let (core, h) = (&self.core, &self.core.hot[v]);
@@ -327,7 +328,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.ask(p, Why::SliceEnd(Vcpu(v as u32)));
     }
 
-    /// Lets interrupted pCPUs ask, until none is left.
+    /// Lets interrupted pCPUs ask for decisions, until none is left.
     #[inline]
     fn drain(&mut self) {
         let mut i = 0;
@@ -343,14 +344,14 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 }
             };
             self.ask(p, why);
-            // A policy that makes pCPUs interrupt each other for ever would not come back to the loop that counts.
+            // A policy whose pCPUs interrupt each other forever would never return to the loop that counts.
             self.standing += 1;
             assert!(self.standing <= self.runaway, "interrupts without end at {} ns", self.core.now_ns);
         }
         self.orders.interrupts.clear();
     }
 
-    /// What the policy ordered, but for interrupts.
+    /// Executes the policy's orders, except interrupts.
     #[inline]
     fn obey(&mut self, pool: usize) {
         for (timer, at_ns) in self.orders.timers.drain(..) {
@@ -378,8 +379,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         }
     }
 
-    /// Asks the policy which vCPU `p` runs, and switches to it. `why` names the vCPU that ran until now; its work
-    /// is accounted.
+    /// Asks the policy which vCPU `p` runs, and switches to it. `why` names the vCPU that ran until now,
+    /// whose work is accounted.
     #[inline]
     fn ask(&mut self, p: usize, why: Why) {
         let pool = self.core.host.pcpus[p].pool.i();

@@ -1,20 +1,20 @@
-//! What happens next? The queue of one host's future events.
+//! The queue of one host's future events.
 //!
-//! Idea: at any moment each source of events (a policy's timer, a pCPU, a blocked vCPU) has at most one event ahead, so
-//! the queue is a tournament: a tree of minima over one slot per source, four children to a node. Setting a slot walks
-//! up until a node does not change, without a search, an allocation or a branch per comparison; a source may be moved
-//! or cancelled at any time for the same price. A host of 5,000 vCPUs needs 7 levels and 90 KiB. Events of the same
-//! instant come in the order of their slots: that is what makes runs repeatable.
+//! Idea: at any time each source of events (a policy's timer, a pCPU, a blocked vCPU) has at most one future
+//! event. So the queue is a tournament: a tree of minima over one slot per source, with four children per
+//! node. Setting a slot walks up until a node does not change, without a search, an allocation or a branch
+//! per comparison. Moving or cancelling an event costs the same. A host of 5,000 vCPUs needs 7 levels and 90
+//! KiB. Events at the same time come in the order of their slots, which makes runs repeatable.
 //!
-//! Up to 64 sources ([`Few`]) two levels are enough, the upper one of sixteen: setting a slot ends at its group of four,
-//! and the next event is the least of sixteen groups, without a branch. Time and slot are one number there, so that who is
-//! least need not be carried along; times are below 2^58 ns, nine years.
+//! For up to 64 sources ([`Few`]) two levels are enough, the upper one of sixteen. Setting a slot ends at its
+//! group of four. The next event is the least of sixteen groups, without a branch. There, time and slot are
+//! one number, so the search for the least also gives the slot. Times are below 2^58 ns, nine years.
 //!
-//! Source: the tournament tree (tree of winners) of Knuth, The Art of Computer Programming, vol. 3, 5.4.1; against
-//! binary heaps it trades a pointer to each element for a fixed slot per source.
-//! Left out: more than one event per source; a guest that needs two has to keep the later one itself.
+//! Source: the tournament tree (tree of winners) of Knuth, The Art of Computer Programming, vol. 3, 5.4.1.
+//! Compared with a binary heap, it needs no pointer to each element but has a fixed slot per source. Left
+//! out: more than one event per source; a guest that needs two must keep the later one itself.
 
-/// No event: later than every time that is reached.
+/// No event: later than every reachable time.
 pub const NEVER: u64 = u64::MAX;
 
 /// The next events of a fixed number of sources.
@@ -32,13 +32,13 @@ enum Kind {
 }
 
 impl Queue {
-    /// A queue of `slots` sources without an event.
+    /// A queue of `slots` sources without events.
     pub fn new(slots: usize) -> Queue {
         Queue(if slots <= FEW { Kind::Few(Few::new()) } else { Kind::Many(Many::new(slots)) })
     }
 
-    /// When the next event happens ([`NEVER`] when there is none), and whose it is: of those at the same instant, the lowest
-    /// slot's.
+    /// The time of the next event ([`NEVER`] if there is none), and its slot. Of events at the same time, the
+    /// lowest slot comes first.
     #[inline(always)]
     pub fn next(&self) -> (u64, usize) {
         match &self.0 {
@@ -47,7 +47,7 @@ impl Queue {
         }
     }
 
-    /// Reads when the event of this slot happens, and does nothing with it.
+    /// Prefetches the time of this slot's event.
     #[inline]
     pub fn touch(&self, slot: usize) {
         if let Kind::Many(many) = &self.0 {
@@ -65,10 +65,10 @@ impl Queue {
     }
 }
 
-/// Sources that [`Few`] can hold, and the bits of a number that tell which.
+/// The most sources of [`Few`], and the number of bits for the slot.
 const FEW: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 6;
-/// Times from here on are no events there.
+/// Times from here on count as no event there.
 const FAR_NS: u64 = 1 << (64 - SLOT_BITS);
 
 /// Time and slot of every source as one number, and the least of each group of four.
@@ -107,11 +107,12 @@ impl Few {
 /// A tournament.
 #[derive(Debug, Clone)]
 struct Many {
-    /// The time of every slot, then of every node level by level; each level is padded to groups of four by `NEVER`.
+    /// The time of every slot, then of every node level by level. Each level is padded with `NEVER` to groups
+    /// of four.
     keys: Vec<u64>,
-    /// The slot that holds the key of each node; not used for the slots themselves.
+    /// The slot with the key of each node; not used for the slots themselves.
     winners: Vec<u32>,
-    /// Where each level begins in `keys`; the last level is one group.
+    /// The start of each level in `keys`; the last level is one group.
     levels: Vec<u32>,
     first_ns: u64,
     first: u32,
@@ -158,7 +159,7 @@ impl Many {
     }
 }
 
-/// The least of four and its place; the leftmost of equals.
+/// The least of four and its position; the leftmost of equal ones.
 #[inline(always)]
 fn least(group: &[u64]) -> (u64, usize) {
     let [a, b, c, d] = *group else { unreachable!("groups are of four") };

@@ -1,6 +1,6 @@
-//! What does every event touch? The engine's hot data: two adjacent cache lines per vCPU, one per pCPU.
+//! The engine's hot data, which every event uses: two adjacent cache lines per vCPU, one per pCPU.
 //!
-//! Guests and policies read it; the engine alone writes it.
+//! Guests and policies read it; only the engine writes it.
 
 use super::ids::Vcpu;
 use super::state::{STATES, State};
@@ -8,34 +8,35 @@ use super::state::{STATES, State};
 /// No vCPU, pCPU or pool.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What every event of a vCPU touches.
+/// The data that every event of a vCPU uses.
 #[derive(Debug, Clone)]
 #[repr(align(128))]
 pub struct Hot {
     pub(super) since_ns: u64,
-    /// CPU time at full speed that is left of the burst (of the next one while blocked).
+    /// The rest of the burst's CPU time at full speed (of the next burst while blocked).
     pub(super) work_ns: u64,
-    /// When it was woken, until it runs; else [`NEVER`](super::event::NEVER).
+    /// The time of its wake-up, until it runs; otherwise [`NEVER`](super::event::NEVER).
     pub(super) woken_ns: u64,
-    /// From wake-ups to running, all of them together.
+    /// The sum of all times from wake-up to running.
     pub(super) wake_wait_ns: u64,
-    /// While ready, and with siblings: what its VM's `any_ns` was when that began.
+    /// While ready, and with siblings: its VM's `any_ns` when that began.
     pub(super) lag_mark_ns: u64,
-    /// Where it ran last.
+    /// The pCPU of its last run.
     pub(super) pcpu: u32,
     pub(super) vm: u32,
     pub(super) pool: u32,
-    /// Wake-ups that ran at once: the lowest bucket of those rows, here because it is the commonest.
+    /// Wake-ups that ran at once, which is the lowest bucket of those rows. Kept here because it is the most
+    /// common.
     pub(super) prompt: u32,
     pub(super) state: State,
-    /// What it becomes instead of ready, while the policy holds it.
+    /// The state that replaces ready while the policy holds it.
     pub(super) held: State,
-    /// Does its affinity leave out a pCPU of the host?
+    /// Does its affinity exclude a pCPU of the host?
     pub(super) bound: bool,
     pub(super) siblings: bool,
     /// Does its guest depend on others, or poll?
     pub(super) special: bool,
-    /// Does its guest poll now: does its burst end at a moment, whatever CPU time it gets?
+    /// Does its guest poll now, so that its burst ends at a time, whatever CPU time it gets?
     pub(super) polls: bool,
     pub(super) tally: Tally,
 }
@@ -52,18 +53,18 @@ impl Hot {
     }
 }
 
-/// What every event of a pCPU touches.
+/// The data that every event of a pCPU uses.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub struct Running {
     pub(super) vcpu: u32,
-    /// Who ran last: going back to it costs no switch.
+    /// The vCPU that ran last. Returning to it costs no switch.
     pub(super) last: u32,
-    /// Of 1,000; what the current vCPU gets out of a nanosecond here and now.
+    /// The speed of the current vCPU here and now, in 1/1,000.
     pub(super) speed: u32,
-    /// Up to when the current vCPU's work is accounted for.
+    /// The time up to which the current vCPU's work is accounted.
     pub(super) from_ns: u64,
-    /// When the burst ends if nothing changes.
+    /// The end of the burst if nothing changes.
     pub(super) work_end_ns: u64,
     pub(super) slice_end_ns: u64,
     pub(super) busy_since_ns: u64,
@@ -82,7 +83,8 @@ impl Running {
 #[repr(align(64))]
 pub(super) struct Tally {
     pub(super) ns: [u64; STATES],
-    // 2^32 switches of one vCPU are hours of simulated time at any real rate; beyond that the checks stop the run.
+    // 2^32 switches of one vCPU are hours of simulated time at any realistic rate. Above that, overflow
+    // checks stop the run.
     pub(super) switches: u32,
     pub(super) preemptions: u32,
     pub(super) wakeups: u32,

@@ -1,4 +1,4 @@
-//! Which pCPU, vCPU, VM, group or pool is meant? Numbers of their own kinds, so that one cannot stand for another.
+//! Numbers of pCPUs, vCPUs, VMs, groups and pools as separate types, so that they cannot be confused.
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::nouns::VmId;
@@ -11,7 +11,7 @@ macro_rules! number {
         pub struct $name(pub u32);
 
         impl $name {
-            /// As an index.
+            /// The number as an index.
             #[inline(always)]
             pub fn i(self) -> usize {
                 self.0 as usize

@@ -1,9 +1,11 @@
-//! What would VMs get under another scheduler or setting? A discrete-event simulator of hypervisor CPU scheduling.
+//! A discrete-event simulator of hypervisor CPU scheduling: what would VMs get under another scheduler or
+//! setting?
 //!
-//! [`setup`] is the simulated host, [`policy`] the interface of a scheduler, [`sched`] the schedulers, [`guest`]
-//! the demands of vCPUs, [`engine`] the simulation itself, [`account`] its counters, [`samples`] what an observer
-//! would record, [`trace`] which vCPU ran where, [`blame`] which vCPU made which wait, [`check`] the invariants of
-//! every scheduler. Time is integer nanoseconds from 0. One seed decides everything.
+//! [`setup`] is the simulated host, [`policy`] the interface of a scheduler, [`sched`] the schedulers,
+//! [`guest`] the demands of vCPUs, [`engine`] the simulation itself, [`account`] its counters, [`samples`]
+//! what an observer would record, [`trace`] which vCPU ran where, [`blame`] which vCPU caused which wait,
+//! [`check`] the invariants of every scheduler. Time is integer nanoseconds from 0. One seed determines
+//! everything.
 
 pub mod account;
 pub mod bits;

@@ -1,41 +1,43 @@
-//! What does a scheduler know, and what may it decide? The interface between the engine and every policy.
+//! The interface between the engine and every scheduler policy: what a policy knows, and what it decides.
 //!
-//! Idea: a
-//! policy gets facts and returns decisions, and cannot change the engine. Facts: a vCPU arrives, wakes, blocks or
-//! yields, its slice ends, a pCPU was interrupted, a timer fires, a weight or cap changed. Decisions: which vCPU
-//! runs on a pCPU and for how long at most ([`Choice`]); which pCPU to interrupt, which timer to set, which vCPU to
-//! hold or release ([`Orders`]). The policy owns the run queues and places woken vCPUs in them. A chosen vCPU must
-//! be ready, not held and allowed on that pCPU; otherwise an assertion stops the run.
+//! Idea: a policy gets facts and returns decisions, and cannot change the engine. Facts: a vCPU arrives,
+//! wakes, blocks or yields, its slice ends, a pCPU was interrupted, a timer fires, a weight or cap changed.
+//! Decisions: which vCPU runs on a pCPU and for how long at most ([`Choice`]); which pCPU to interrupt, which
+//! timer to set, which vCPU to hold or release ([`Orders`]). The policy owns the run queues and places woken
+//! vCPUs in them. A chosen vCPU must be ready, not held and allowed on that pCPU; otherwise an assertion
+//! stops the run.
 //!
-//! - **Ticks** are not facts. A policy computes from [`View::now_ns`] what ticks would have done since it was last
-//!   asked, and where a tick can change a decision it names that moment: as the length of a slice, or by a timer.
-//! - **Caps and quotas**: [`Orders::hold`] with [`Held::Limited`]; **co-scheduling**: with [`Held::CoStopped`]. A held
-//!   vCPU that runs keeps its pCPU until the policy, having interrupted it, picks another.
+//! - **Ticks** are not facts. A policy computes from [`View::now_ns`] what ticks would have done since the
+//!   last call. If a tick can change a decision, the policy names that time: as the length of a slice, or by
+//!   a timer.
+//! - **Caps and quotas**: [`Orders::hold`] with [`Held::Limited`]; **co-scheduling**: with
+//!   [`Held::CoStopped`]. A held vCPU that runs keeps its pCPU until the policy interrupts it and picks
+//!   another.
 //! - **Pools**: one instance of the policy per pool, which knows only its own pCPUs and vCPUs.
 //! - **Reservations, classes, group trees**: facts of the [`Host`].
 //!
-//! The engine is compiled once per policy (static dispatch): a call costs no more than a function.
-//! A new policy is one file under `sched/` and one line in [`super::sched::POLICIES`].
+//! The engine is compiled once per policy (static dispatch), so a call costs no more than a function call. A
+//! new policy is one file under `sched/` and one line in [`super::sched::POLICIES`].
 
 use super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
 use super::state::State;
 use serde::Serialize;
 use vsteer_core::{Fault, FaultKind};
 
-/// One parameter of a policy: for help, docs, scenario files and sweeps alike.
+/// One parameter of a policy, for help, docs, scenario files and sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Parameter {
-    /// Its name, unit last.
+    /// Its name, with the unit at the end.
     pub name: &'static str,
     /// What it does, one line.
     pub doc: &'static str,
     /// Unit of the value.
     pub unit: &'static str,
-    /// What it is unless said.
+    /// The default value.
     pub default: u64,
-    /// The least accepted.
+    /// The smallest accepted value.
     pub min: u64,
-    /// The most accepted.
+    /// The largest accepted value.
     pub max: u64,
 }
 
@@ -47,7 +49,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// The defaults.
+    /// The default values.
     pub fn defaults(table: &'static [Parameter]) -> Values {
         Values { table, values: table.iter().map(|p| p.default).collect() }
     }
@@ -84,7 +86,7 @@ impl Values {
     /// The value of `name`.
     ///
     /// # Panics
-    /// When the policy's table has no such name: a bug in the policy.
+    /// If the policy's table has no such name, which is a bug in the policy.
     pub fn get(&self, name: &str) -> u64 {
         let i = self.table.iter().position(|p| p.name == name);
         self.values[i.unwrap_or_else(|| panic!("no parameter `{name}` in the policy's table"))]
@@ -99,7 +101,7 @@ pub enum Conserving {
     Always,
     /// Except for at most this long, ns.
     Within(u64),
-    /// No: the reason.
+    /// No, with the reason.
     No(&'static str),
 }
 
@@ -108,15 +110,15 @@ pub enum Conserving {
 pub struct About {
     /// Its name in scenario files.
     pub name: &'static str,
-    /// What it is, one line.
+    /// One line about the policy.
     pub doc: &'static str,
-    /// Where it is from.
+    /// The source of the policy.
     pub source: &'static str,
     /// Parameters of the policy.
     pub parameters: &'static [Parameter],
     /// Default weight of a VM; 0 if the policy has no weights.
     pub default_weight: u32,
-    /// The weights it accepts.
+    /// The accepted range of weights.
     pub weights: (u32, u32),
     /// Do weights divide contended CPU time in proportion?
     pub proportional: bool,
@@ -126,7 +128,7 @@ pub struct About {
     pub caps: bool,
     /// Does it enforce quotas of groups?
     pub quotas: bool,
-    /// Does it look at [`super::setup::VcpuSetup::class`]?
+    /// Does it use [`super::setup::VcpuSetup::class`]?
     pub classes: bool,
     /// Known deviations from the original, `id: what`.
     pub gaps: &'static [&'static str],
@@ -177,7 +179,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Nobody.
+    /// Leaves the pCPU idle.
     pub const IDLE: Choice = Choice { vcpu: None, slice_ns: u64::MAX };
 
     /// `vcpu` for at most `slice_ns`.
@@ -190,7 +192,7 @@ impl Choice {
 /// Why a vCPU is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// By a cap or quota.
+    /// Because of a cap or quota.
     Limited,
     /// So that siblings catch up.
     CoStopped,
@@ -218,13 +220,13 @@ impl Orders {
         }
     }
 
-    /// Is there any but interrupts?
+    /// Are there orders other than interrupts?
     #[inline]
     pub(super) fn any(&self) -> bool {
         !(self.timers.is_empty() && self.holds.is_empty() && self.slices.is_empty())
     }
 
-    /// Interrupts `p`, which then asks for a decision at this instant. A second interrupt has no effect.
+    /// Interrupts `p`, which then asks for a decision at the same time. A second interrupt has no effect.
     #[inline]
     pub fn interrupt(&mut self, p: Pcpu) {
         if !self.pending[p.i()] {
@@ -258,7 +260,7 @@ impl Orders {
     }
 }
 
-/// What a policy may look at.
+/// What a policy may read.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub(super) now_ns: u64,
@@ -268,7 +270,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The time, ns.
+    /// The present time, ns.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         self.now_ns
@@ -291,7 +293,7 @@ impl View<'_> {
         self.hot[v.i()].state()
     }
 
-    /// Time at which `v` entered its state, ns.
+    /// The time at which `v` entered its state, ns.
     #[inline]
     pub fn since_ns(&self, v: Vcpu) -> u64 {
         self.hot[v.i()].since_ns()
@@ -300,18 +302,18 @@ impl View<'_> {
 
 /// A scheduler. One instance per CPU pool.
 pub trait Policy: Sized {
-    /// Its line in the table.
+    /// Its entry in the table.
     const ABOUT: About;
     /// How many timers it needs.
     const TIMERS: u32;
 
-    /// The scheduler of `pool`, without a vCPU.
+    /// The scheduler of `pool`, without vCPUs.
     ///
     /// # Errors
-    /// `BadInput` where the host or a value is beyond what it can schedule.
+    /// `BadInput` if it cannot schedule this host or value.
     fn new(host: &Host, pool: Pool, values: &Values) -> Result<Self, Fault>;
 
-    /// Time begins.
+    /// The simulation starts.
     fn start(&mut self, view: &View<'_>, orders: &mut Orders);
 
     /// `v` exists from now on; it is blocked.
@@ -320,17 +322,17 @@ pub trait Policy: Sized {
     /// `v` was blocked and wants to run; it is ready, or held if the policy holds it.
     fn wake(&mut self, view: &View<'_>, v: Vcpu, orders: &mut Orders);
 
-    /// Who runs on `p` now?
+    /// Decides which vCPU runs on `p` now.
     fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice;
 
     /// Hint: the next event is probably about `v`, so the policy can load its data into the cache.
     #[inline]
     fn touch(&self, _v: Vcpu) {}
 
-    /// A timer rings.
+    /// A timer fires.
     fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders);
 
-    /// A VM's weight or cap was changed by its owner (`None`: the default, no cap).
+    /// The owner changed a VM's weight or cap (`None`: the default, no cap).
     fn changed(
         &mut self,
         view: &View<'_>,

@@ -1,7 +1,7 @@
-//! What would an observer record of a simulation? Configuration and samples in the same types as for a real host.
+//! Converts a simulation to the configuration and samples that an observer of a real host would record.
 //!
-//! So `top`, `diagnose`, `report` and `verify` read a simulation like a machine, with the same formulas. Left out,
-//! and listed in [`collector`]: interrupts, exits and halt polling, which the simulator does not have.
+//! So `top`, `diagnose`, `report` and `verify` read a simulation like a machine, with the same formulas. Left
+//! out, and listed in [`collector`]: interrupts, exits and halt polling, which the simulator does not have.
 
 use super::account::Account;
 use super::ids::vm_id;
@@ -15,18 +15,18 @@ use vsteer_core::nouns::{
 
 pub use vsteer_core::nouns::SIMULATED;
 
-/// The process of a simulated VM; its threads' numbers follow.
+/// The process number of a simulated VM; the numbers of its threads follow.
 fn pid(setup: &Setup, vm: usize) -> u32 {
     let before: usize = setup.vms[..vm].iter().map(|vm| vm.vcpus.len() + 1).sum();
     1000 + before as u32
 }
 
-/// The thread of a vCPU.
+/// The thread number of a vCPU.
 pub fn tid(setup: &Setup, vcpu: &VcpuFacts) -> Tid {
     Tid(pid(setup, vcpu.vm.i()) + 1 + vcpu.index)
 }
 
-/// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are
+/// The host's configuration, as a plan or a report needs it. `default_weight` is the policy's: weights are
 /// relative to it.
 pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     let usable = setup.topology.usable();
@@ -78,8 +78,8 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     }
 }
 
-/// What the simulator measures, and what it has no notion of. `blamed`: was it watched by a
-/// [`Blame`](super::blame::Blame)?
+/// Describes what the simulator measures, and what it does not model. `blamed`: was there a
+/// [`Blame`](super::blame::Blame) watch?
 pub fn collector(blamed: bool) -> Collector {
     let measured = counters(Account::default());
     let collector = Collector::new("simulator", |c| measured.holds(c), "the simulator does not model it")
@@ -92,7 +92,7 @@ pub fn collector(blamed: bool) -> Collector {
     collector.without(&["blame"], "this simulation did not record which vCPU ran while another waited")
 }
 
-/// What is counted of a vCPU.
+/// The counters of a vCPU.
 fn counters(a: Account) -> ThreadCounters {
     let in_state = |s: State| Some(a.ns[s as usize]);
     let (ready_ns, limited_ns) = (a.ns[State::Ready as usize], a.ns[State::Limited as usize]);
@@ -114,7 +114,7 @@ fn counters(a: Account) -> ThreadCounters {
     }
 }
 
-/// All counters at the simulation's present time, and the blame since the batch before.
+/// All counters at the simulation's present time, and the blame since the last batch.
 pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>) -> Batch {
     let host = simulation.host();
     let now_ns = simulation.now_ns();

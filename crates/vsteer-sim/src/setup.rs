@@ -1,14 +1,15 @@
-//! Which host and VMs are simulated, and are they valid? The simulator's input, and the form that engine and
-//! policies read.
+//! The simulator's input: a host and its VMs, checked and converted to the form that engine and policies
+//! read.
 //!
-//! A [`Setup`] is what a scenario or a recording says: the machine's [`Topology`], VMs with their vCPUs' demands,
-//! groups, pools, costs. [`Host::new`] checks all of it (each refusal names the VM and the allowed range) and lays it
-//! out in arrays over dense numbers: [`Pcpu`], [`Vcpu`], [`Vm`], [`Group`], [`Pool`]. Policies of every kind find what
-//! they need there: weights, caps and quotas, hard and soft affinity, CPU pools, real-time reservations and classes,
-//! and a tree of groups as cgroups have it. A policy that has no use for one leaves it aside, and says so in its essay.
+//! A [`Setup`] comes from a scenario or a recording: the machine's [`Topology`], VMs with their vCPUs'
+//! demands, groups, pools, costs. [`Host::new`] checks all of it (each refusal names the VM and the allowed
+//! range) and stores it in arrays over dense numbers: [`Pcpu`], [`Vcpu`], [`Vm`], [`Group`], [`Pool`].
+//! Policies of every kind find their inputs there: weights, caps and quotas, hard and soft affinity, CPU
+//! pools, real-time reservations and classes, and a tree of groups like cgroups. If a policy ignores one of
+//! these, its head says so.
 //!
-//! Sources of the costs: see [`Costs`].
-//! Left out: memory (who has how much where), devices, changes while the simulation runs other than weights and caps.
+//! Sources of the costs: see [`Costs`]. Left out: memory (which VM has how much on which node), devices, and
+//! changes while the simulation runs, except of weights and caps.
 
 use super::guest::Demand;
 use super::guest::linked::{Linked, Links};
@@ -29,18 +30,18 @@ pub struct Reservation {
     pub budget_ns: u64,
     /// The period and relative deadline, ns.
     pub period_ns: u64,
-    /// May it use time that nobody reserved, once its own is used?
+    /// May it use time that no vCPU reserved, after its own is used?
     pub extra_time: bool,
 }
 
-/// Leave to run ahead of one's virtual time (borrowed virtual time).
+/// Permission to run ahead of its virtual time (borrowed virtual time).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warp {
     /// How far ahead, as CPU time at the default weight, ns.
     pub value_ns: u64,
-    /// How long at a stretch, ns; 0: without limit.
+    /// How long without a pause, ns; 0 means no limit.
     pub limit_ns: u64,
-    /// How long not, after that, ns.
+    /// How long it may not warp after that, ns.
     pub unwarp_ns: u64,
 }
 
@@ -49,36 +50,36 @@ pub struct Warp {
 pub struct VcpuSetup {
     /// What its guest does.
     pub demand: Demand,
-    /// Where it may run (hard affinity, pins); `None`: anywhere in its pool.
+    /// The pCPUs that it may use (hard affinity, pins); `None`: all of its pool.
     #[serde(default)]
     pub affinity: Option<CpuSet>,
-    /// Where it would rather run.
+    /// The pCPUs that it prefers.
     #[serde(default)]
     pub soft_affinity: Option<CpuSet>,
-    /// Absent before this time, ns.
+    /// It does not exist before this time, ns.
     #[serde(default)]
     pub from_ns: u64,
     /// Reservation for real-time policies.
     #[serde(default)]
     pub reservation: Option<Reservation>,
-    /// For policies with several classes; `None` is the policy's ordinary one.
+    /// For policies with several classes; `None` is the policy's default class.
     #[serde(default)]
     pub class: Option<SchedClass>,
-    /// A limit of its own.
+    /// Its own limit.
     #[serde(default)]
     pub quota: Option<Quota>,
-    /// A moment at which one of that limit's periods begins; `None`: the policy's choice.
+    /// A start of one of that limit's periods; `None`: the policy's choice.
     #[serde(default)]
     pub quota_begins_ns: Option<u64>,
-    /// A group of its own below the VM's, shared with those of the VM that name the same number (libvirt has one for
-    /// each vCPU and one for the emulator's threads); `None`: one of its own where it has a quota.
+    /// The number of its group below the VM's. vCPUs of the VM with the same number share a group (libvirt
+    /// has one for each vCPU and one for the emulator's threads). `None`: an own group if it has a quota.
     #[serde(default)]
     pub subgroup: Option<u32>,
-    /// A thread of the VM that is not a vCPU (such as the emulator). The VM's figures leave it out.
+    /// A thread of the VM that is not a vCPU (such as the emulator). The VM's results leave it out.
     #[serde(default)]
     pub helper: bool,
-    /// Does its guest's idle loop poll instead of giving the pCPU up? Not while its VM tells when its timers expire
-    /// ([`VmSetup::vit`]): then there is nothing to look for.
+    /// Does its guest's idle loop poll instead of giving the pCPU up? It does not poll if its VM reports
+    /// expired timers ([`VmSetup::vit`]), because then polling is useless.
     #[serde(default)]
     pub polls: bool,
 }
@@ -119,34 +120,34 @@ pub struct VmSetup {
     /// Its weight on the policy's own scale; `None`: the policy's default.
     #[serde(default)]
     pub weight: Option<u32>,
-    /// The most it may use, in hundredths of a pCPU; `None`: no cap.
+    /// Its cap, in hundredths of a pCPU; `None`: no cap.
     #[serde(default)]
     pub cap_pct: Option<u32>,
-    /// A limit for all of it.
+    /// A limit for the whole VM.
     #[serde(default)]
     pub quota: Option<Quota>,
-    /// A moment at which one of that limit's periods begins; `None`: the policy's choice.
+    /// A start of one of that limit's periods; `None`: the policy's choice.
     #[serde(default)]
     pub quota_begins_ns: Option<u64>,
     /// Its CPU pool, an index into [`Setup::pools`].
     #[serde(default)]
     pub pool: usize,
-    /// The group it lies in, an index into [`Setup::groups`]; `None`: under the root.
+    /// The group that contains it, an index into [`Setup::groups`]; `None`: the root.
     #[serde(default)]
     pub group: Option<usize>,
-    /// The node that holds its memory; `None`: memory is equally far from everywhere.
+    /// The node that holds its memory; `None`: memory is equally far from all nodes.
     #[serde(default)]
     pub memory_node: Option<NodeId>,
-    /// For borrowed virtual time.
+    /// Its warp, for borrowed virtual time.
     #[serde(default)]
     pub warp: Option<Warp>,
-    /// Does its guest tell the hypervisor when its timers expire (the VIT hypercall)?
+    /// Does its guest report expired timers to the hypervisor (the VIT hypercall)?
     #[serde(default)]
     pub vit: bool,
 }
 
 impl VmSetup {
-    /// A VM of default weight with these vCPUs.
+    /// A VM with the default weight and these vCPUs.
     pub fn new(name: impl Into<String>, vcpus: Vec<VcpuSetup>) -> VmSetup {
         VmSetup {
             name: name.into(),
@@ -183,7 +184,7 @@ impl VmSetup {
 pub struct GroupSetup {
     /// Name of the group.
     pub name: String,
-    /// The group it lies in, an earlier index; `None`: under the root.
+    /// The group that contains it, an earlier index; `None`: the root.
     #[serde(default)]
     pub parent: Option<usize>,
     /// Its weight among its siblings, on the policy's scale.
@@ -194,24 +195,26 @@ pub struct GroupSetup {
     pub quota: Option<Quota>,
 }
 
-/// What a switch, a move and a shared core cost. Everything 0 (the default) is the pure scheduler.
+/// The costs of switches, moves and shared cores. With all costs 0 (the default), only the scheduler has an
+/// effect.
 ///
-/// Orders of magnitude, for scenarios that want them: a direct switch between processes 1 to 4 µs, refilling caches
-/// after it from few µs to 1 ms by working set (Li, Ding, Shen, "Quantifying the cost of context switch", ExpCS 2007);
-/// Linux takes 500 µs as the cost of a move (`sysctl_sched_migration_cost`, kernel/sched/fair.c, 6.12); Xen found 1 ms
-/// of migration delay a good value (xen/common/sched/credit.c, 4.23).
+/// Orders of magnitude, for scenarios that need them: a direct switch between processes takes 1 to 4 µs;
+/// refilling caches after it a few µs to 1 ms, depending on the working set (Li, Ding, Shen, "Quantifying the
+/// cost of context switch", ExpCS 2007). Linux assumes 500 µs as the cost of a move
+/// (`sysctl_sched_migration_cost`, kernel/sched/fair.c, 6.12). Xen found 1 ms of migration delay a good value
+/// (xen/common/sched/credit.c, 4.23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
-    /// CPU time lost when a pCPU goes over to another vCPU, ns.
+    /// CPU time lost when a pCPU switches to another vCPU, ns.
     pub switch_ns: u64,
-    /// More of it when that vCPU last ran on another core under the same last-level cache, ns.
+    /// Additional time if that vCPU last ran on another core with the same last-level cache, ns.
     pub cold_core_ns: u64,
-    /// More of it (instead) when it last ran under another last-level cache, ns.
+    /// Additional time (instead) if it last ran under another last-level cache, ns.
     pub cold_llc_ns: u64,
-    /// Speed off the node that holds the VM's memory, of 1,000.
+    /// Speed on other nodes than the one that holds the VM's memory, in 1/1,000.
     pub remote_speed: u32,
-    /// Speed of a pCPU while a sibling thread of its core is busy, of 1,000.
+    /// Speed of a pCPU while a sibling thread of its core is busy, in 1/1,000.
     pub smt_speed: u32,
 }
 
@@ -221,7 +224,7 @@ impl Default for Costs {
     }
 }
 
-/// Everything that is simulated, but for the policy.
+/// Everything that is simulated, except the policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// The machine.
@@ -231,13 +234,14 @@ pub struct Setup {
     /// Groups above VMs.
     #[serde(default)]
     pub groups: Vec<GroupSetup>,
-    /// CPU pools: disjoint sets, each scheduled by an instance of the policy of its own; empty: one pool of all.
+    /// CPU pools: disjoint sets, each scheduled by its own instance of the policy; empty: one pool of all
+    /// pCPUs.
     #[serde(default)]
     pub pools: Vec<CpuSet>,
     /// Costs of switches and moves.
     #[serde(default)]
     pub costs: Costs,
-    /// Decides every random draw.
+    /// Determines every random draw.
     pub seed: u64,
 }
 
@@ -247,15 +251,15 @@ impl Setup {
         Setup { topology, vms, groups: Vec::new(), pools: Vec::new(), costs: Costs::default(), seed }
     }
 
-    /// Do vCPUs that depend on each other fit together (which a single VM does not tell)?
+    /// Checks that vCPUs which depend on each other fit together; a single VM does not show this.
     ///
     /// # Errors
-    /// `BadInput` for members of a team or lock that do not say the same, and for a driver that is not there.
+    /// `BadInput` for members of a team or lock with different specifications, and for a missing driver.
     pub fn check_links(&self) -> Result<(), Fault> {
         Links::new(&self.guests(), self.seed).map(drop)
     }
 
-    /// Each VM's name and what its vCPUs want.
+    /// Each VM's name and the demands of its vCPUs.
     pub(crate) fn guests(&self) -> Vec<Linked<'_>> {
         self.vms
             .iter()

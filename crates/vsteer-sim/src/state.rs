@@ -1,19 +1,19 @@
-//! What is a vCPU doing? The six states, of which each vCPU is in exactly one.
+//! The six states of a vCPU; each vCPU is always in exactly one.
 
 use serde::Serialize;
 
-/// What a vCPU is doing: at any instant exactly one of these.
+/// The state of a vCPU: at any time exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum State {
     /// On a pCPU.
     Running,
-    /// Could run, has no pCPU.
+    /// Could run, but has no pCPU.
     Ready,
     /// Held back so that siblings catch up.
     CoStopped,
-    /// Held by a cap or quota.
+    /// Held because of a cap or quota.
     Limited,
     /// Idle or waiting for input.
     Blocked,
@@ -21,5 +21,5 @@ pub enum State {
     Absent,
 }
 
-/// How many states there are.
+/// The number of states.
 pub const STATES: usize = 6;

@@ -1,10 +1,10 @@
-//! Which vCPU ran where, and when did it wake? Context switches and wake-ups of a simulation, in the form of a
-//! recording.
+//! Records context switches and wake-ups of a simulation, in the form of a recording.
 //!
-//! A [`Trace`] is the engine's watch and its reader's hold on what was watched: the engine notes who left and who got a
-//! pCPU, [`Trace::drain`] makes one [`Switch`] of a leave and an arrival of the same pCPU at the same instant.
+//! A [`Trace`] is both the engine's watch and the handle with which a caller reads the result. The engine
+//! notes which vCPU left and which got a pCPU. [`Trace::drain`] combines a leave and an arrival on the same
+//! pCPU at the same time into one [`Switch`].
 //!
-//! Left out: switches that cost no time and lead back to the same vCPU at the same instant are recorded as they are.
+//! Not filtered: switches that take no time and return to the same vCPU at the same time are recorded too.
 
 use super::engine::Watch;
 use super::setup::{Pcpu, Vcpu};
@@ -29,12 +29,12 @@ struct Move {
 #[derive(Debug, Clone, Copy)]
 enum What {
     Came,
-    /// And became this.
+    /// It left the pCPU and entered this state.
     Left(State),
     Woke,
 }
 
-/// What became of the vCPU that left a pCPU, until it is known who came.
+/// The vCPU that left a pCPU and its new state, until it is known which vCPU came.
 #[derive(Debug, Clone, Copy)]
 struct Leave {
     ns: u64,
@@ -46,11 +46,11 @@ struct Leave {
 struct Kept {
     moves: Vec<Move>,
     leaves: Vec<Option<Leave>>,
-    /// Where each vCPU ran last.
+    /// The pCPU of each vCPU's last run.
     last: Vec<Pcpu>,
 }
 
-/// A watch whose copies share what they keep.
+/// A watch whose copies share their data.
 #[derive(Debug, Clone, Default)]
 pub struct Trace(Rc<RefCell<Kept>>);
 
@@ -59,7 +59,7 @@ impl Watch for Trace {
         let kept = &mut *self.0.borrow_mut();
         let mut note = |pcpu, what| kept.moves.push(Move { ns: now_ns, pcpu, vcpu: v, what });
         if from == State::Blocked {
-            // The pCPU of a wake-up is not simulated: the pCPU of the last run stands for it.
+            // The pCPU that makes a wake-up is not simulated, so this uses the pCPU of the last run.
             note(kept.last.get(v.i()).copied().unwrap_or(Pcpu(0)), What::Woke);
         }
         let Some(pcpu) = p else { return };
@@ -77,9 +77,9 @@ impl Watch for Trace {
 }
 
 impl Trace {
-    /// The switches and wake-ups since the last call; the switches of a pCPU in order of time. `cpu` gives the
-    /// kernel's number of a pCPU, `tid` the thread of a vCPU. A leave at the last instant is kept back until it is
-    /// known who came; `end`: none will come.
+    /// The switches and wake-ups since the last call, in order of time per pCPU. `cpu` returns the kernel's
+    /// number of a pCPU, `tid` the thread of a vCPU. A leave at the present time waits until it is known
+    /// which vCPU comes. `end`: none will come.
     pub fn drain(
         &self,
         cpu: impl Fn(Pcpu) -> u32,

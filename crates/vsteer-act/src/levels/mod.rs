@@ -402,7 +402,7 @@ impl<'a> Keeper<'a> {
             if let Some(first) = candidates.first() {
                 let name = self.names[first.vm];
                 notes.push(format!(
-                    "to move the VM: virsh migrate --live {name} qemu+ssh://OTHER/system (untested); for a plan, name hosts in [[host]]"
+                    "to move the VM: virsh migrate --live {name} qemu+ssh://OTHER/system (untried); for a plan, name hosts in [[host]]"
                 ));
             }
             return None;

@@ -1,6 +1,7 @@
-//! `run`: every codec and server that is asked for, on every picture, in turn.
+//! `run`: measures every requested codec and server on every picture, in turn.
 //!
-//! What cannot be is told before anything is run for it; from then on what was measured is told, whatever fails beside it.
+//! Anything impossible is reported before the first run. After that, all measured values are reported, even
+//! if something else fails.
 
 use super::{RunOptions, write_png};
 use crate::codec::{self, Codec, Held};
@@ -17,25 +18,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// Codecs of a quick run: one of each kind.
+/// The codecs of a quick run: one of each kind.
 const QUICK: &[&str] = &["jpeg", "png", "tiles", "h264", "h265"];
 const QUICK_TARGETS: &[u32] = &[1000, 10_000];
 const QUICK_SIZE: &str = "720p";
 const QUICK_S: u64 = 2;
-/// Those of the seed.
+/// The numbers of targets in the paper that picture/targets.rs names.
 const TARGETS: &[u32] = &[1000, 3000, 5000, 10_000];
-/// Frames that are kept of a run; raw, they are 8 MB each at 1080p.
+/// How many frames of a run are kept; raw, they are 8 MB each at 1080p.
 const SAMPLES: usize = 12;
-/// A codec holds a little less than its link.
+/// A codec holds a little less than the link's rate.
 const RATE_OF_LINK: f64 = 0.9;
 
-/// A run that was interrupted before is not one.
+/// A run that is interrupted earlier does not count.
 const LASTS_LEAST: Duration = Duration::from_secs(1);
-/// A clock that is further off than this was set; adjtime(3) moves it by 500 ppm at most.
+/// If a clock is off by more than this, somebody set it; adjtime(3) moves it by at most 500 ppm.
 const CLOCK_MOVES_S: f64 = 0.1;
 const CLOCK_DRIFTS: f64 = 500e-6;
 
-/// Who is measured.
+/// What is measured.
 #[derive(Clone, Copy)]
 enum Who {
     Codec(&'static Codec),
@@ -55,10 +56,10 @@ impl Who {
     }
 }
 
-/// What shall be run.
+/// The requested runs.
 struct Asked {
     who: Vec<Who>,
-    /// By their numbers of targets.
+    /// The pictures by their number of targets.
     pictures: Vec<(u32, Picture)>,
     link: Link,
     length: Duration,
@@ -71,13 +72,13 @@ impl Asked {
     }
 }
 
-/// What the runs gave.
+/// The results of the runs.
 #[derive(Default)]
 struct Ran {
     rows: Vec<Row>,
-    /// Kinds of the failures.
+    /// The kinds of the failures.
     failed: Vec<FaultKind>,
-    /// The run at which the user interrupted.
+    /// The run that the user interrupted.
     interrupted: Option<usize>,
 }
 
@@ -88,7 +89,7 @@ impl Ran {
     }
 }
 
-/// Set by Ctrl-C. The second one ends this program as it is, and servers with it.
+/// Set by the first Ctrl-C. The second one ends this program at once, and servers with it.
 fn interrupts() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -116,7 +117,7 @@ impl RunOptions {
             return QUICK.iter().map(|name| codec::find(name)).collect();
         }
         if self.codecs.is_empty() {
-            // Those in hardware may be built in and still not be there.
+            // Hardware codecs may be in the build although the hardware is missing.
             let (there, missing): (Vec<_>, Vec<_>) =
                 codec::ALL.iter().filter(|c| !c.in_hardware).partition(|c| c.built_in().1);
             if !missing.is_empty() {
@@ -129,10 +130,10 @@ impl RunOptions {
         self.codecs.iter().map(|name| codec::find(name)).collect()
     }
 
-    /// What shall be run, all of which can be.
+    /// The requested runs, all of which are possible.
     ///
     /// # Errors
-    /// What cannot be, before anything is run for it.
+    /// Anything impossible, before the first run.
     fn asked(&self) -> Result<Asked, Fault> {
         let who = self.all()?;
         let size = self.picture.size(if self.quick { QUICK_SIZE } else { "1080p" })?;
@@ -181,15 +182,15 @@ impl RunOptions {
         })
     }
 
-    /// Runs all.
+    /// Runs all requested runs.
     ///
     /// # Errors
-    /// What cannot be; a run that could not begin, after the others' rows.
+    /// Anything impossible; a run that could not start, after the rows of the others.
     pub fn run(&self) -> Result<(), Fault> {
         let stop = interrupts()?;
         let asked = self.asked()?;
         let mut ran = self.each(&asked, &stop);
-        // What was measured is told, whatever becomes of others' logs.
+        // Measured values are reported, even if a log cannot be read.
         let mut logged = Vec::new();
         for file in &self.logs {
             match logs::read(file, &ran.rows) {
@@ -212,7 +213,7 @@ impl RunOptions {
                 format!("interrupted: {done} of {all} runs are told"),
             ));
         }
-        // Each was told when it happened.
+        // Each failure was reported when it happened.
         let told = |kind: &FaultKind| {
             let what =
                 format!("{} of the requested comparisons failed; see the messages above", ran.failed.len());
@@ -221,7 +222,7 @@ impl RunOptions {
         ran.failed.first().map_or(Ok(()), told)
     }
 
-    /// Runs everything that was asked for, until interrupted.
+    /// Runs everything that was requested, until interrupted.
     fn each(&self, asked: &Asked, stop: &AtomicBool) -> Ran {
         let threads = self.draw_threads.or(std::thread::available_parallelism().ok().map(Into::into));
         let mut ran = Ran::default();
@@ -258,7 +259,7 @@ impl RunOptions {
         ran
     }
 
-    /// One run.
+    /// Runs one codec or server on one picture.
     fn one(&self, who: Who, under: &Conditions, targets: u32, vmaf: Option<&Vmaf>) -> Result<Row, Fault> {
         let rate = self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64);
         let mut quantizer = None;
@@ -294,7 +295,7 @@ impl RunOptions {
         if moved_s.abs() > CLOCK_MOVES_S + CLOCK_DRIFTS * lasted.as_secs_f64() {
             notes.push(format!("the calendar's clock was set by {moved_s:+.1} s meanwhile: logs of others may be of another time"));
         }
-        // What was measured is told, whatever becomes of its picture.
+        // Measured values are reported, even if the picture cannot be written.
         if let (Some(folder), Some((_, pixels))) = (&self.keep, outcome.kept.last()) {
             let file = folder.join(format!("{name}-{targets}.png"));
             notes.extend(write_png(&file, under.picture.size(), pixels).err().map(|why| why.to_string()));

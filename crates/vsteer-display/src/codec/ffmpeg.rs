@@ -1,9 +1,11 @@
-//! How are FFmpeg's codecs set for a screen that somebody waits for? One thread, no frame held back, no frame that refers to a later one.
+//! FFmpeg's codecs, set for a screen with a waiting viewer: one thread, no frame held back, no frame that
+//! refers to a later one.
 //!
-//! Each codec is a value of [`Settings`]: the library's encoder, the pixels that it wants, and its options by the library's own names. A bit rate, where
-//! one is given, is held over [`WINDOW_S`]; without one quality is constant. Colours are converted by swscale.
+//! Each codec is a value of [`Settings`]: the library's encoder, its pixel format, and its options with the
+//! library's names. A given bit rate is held over [`WINDOW_S`]; without one, quality is constant. swscale
+//! converts colours.
 //!
-//! Encoders that take a GPU's surfaces get them by [`Surfaces`].
+//! Encoders that need a GPU's surfaces get them from [`Surfaces`].
 //!
 //! Source: `ffmpeg -h encoder=NAME` (FFmpeg 5.1). Left out: encoders that an SoC's kernel offers (V4L2).
 
@@ -19,26 +21,27 @@ use ffmpeg_next::{Dictionary, Packet, Rational, codec, decoder, encoder, frame};
 use std::ops::RangeInclusive;
 use vsteer_core::{Fault, FaultKind};
 
-/// A rate is held over so long, s, and over so many frames at least: one frame cannot take the link for long.
+/// A rate is held over this time, s, and over at least this many frames, so that one frame cannot occupy the
+/// link for long.
 const WINDOW_S: f64 = 0.05;
 const WINDOW_FRAMES: f64 = 1.5;
-/// From a frame that needs no other to the next, frames; a stream without loss has no need of more.
+/// Frames between two frames that need no other; a stream without loss needs no more.
 const WHOLE_EVERY: u32 = 600;
 pub(super) const AGAIN: ffmpeg::Error = ffmpeg::Error::Other { errno: ffmpeg::error::EAGAIN };
 
-/// How one of FFmpeg's encoders is used.
+/// The use of one of FFmpeg's encoders.
 #[derive(Debug)]
 pub struct Settings {
-    /// The library's name of it.
+    /// The library's name for it.
     pub encoder: &'static str,
     pixels: Pixel,
     id: codec::Id,
     options: &'static [(&'static str, &'static str)],
-    /// Without a rate.
+    /// The options without a rate.
     quality: &'static [(&'static str, &'static str)],
-    /// Quantizer of a codec that has nothing else.
+    /// The quantizer of a codec that has no other control.
     quantizer: Option<i32>,
-    /// It takes a GPU's surfaces, not pixels in memory.
+    /// The encoder needs a GPU's surfaces, not pixels in memory.
     surfaces: bool,
 }
 
@@ -129,7 +132,7 @@ impl Settings {
     }
 }
 
-/// Has this build its encoder and a decoder for it?
+/// Does this build have its encoder and a decoder for it?
 pub fn has(settings: &Settings) -> bool {
     encoder::find_by_name(settings.encoder).is_some() && decoder::find(settings.id).is_some()
 }
@@ -145,8 +148,8 @@ fn scaler(name: &str, size: Size, from: Pixel, to: Pixel) -> Result<scaling::Con
         .map_err(failed(name, "converting colours"))
 }
 
-/// FFmpeg reports what it thinks of a stream on standard error, in the middle of other lines. Its calls return the same as
-/// errors, so only what ends the program is printed.
+/// FFmpeg prints messages about a stream on standard error, in the middle of other lines. Its calls return
+/// the same errors, so only fatal messages are printed.
 fn quiet() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| ffmpeg::log::set_level(ffmpeg::log::Level::Fatal));
@@ -155,14 +158,14 @@ fn quiet() {
 pub struct Sender {
     name: &'static str,
     encoder: encoder::video::Encoder,
-    /// None where the codec takes the screen's own colours.
+    /// `None` if the codec uses the screen's own colours.
     scaler: Option<scaling::Context>,
-    /// Where it takes a GPU's.
+    /// The surfaces, if the codec needs a GPU's.
     surfaces: Option<Surfaces>,
     screen: frame::Video,
     frame: frame::Video,
     packet: Packet,
-    /// Frames that it was given.
+    /// How many frames the encoder has received.
     given: i64,
 }
 
@@ -198,7 +201,7 @@ impl Sender {
             let q = if let Held::Quantizer(q) = held { q } else { q };
             video.set_qmin(q);
             video.set_qmax(q);
-            // Held by no quantizer, a rate without bounds.
+            // A codec with neither a quantizer nor a rate gets a rate without limit.
             video.set_bit_rate(usize::pow(10, 9));
         } else if let (Held::Rate(rate), true) = (held, holds_rate) {
             let window_s = WINDOW_S.max(WINDOW_FRAMES / f64::from(fps));
@@ -240,7 +243,8 @@ impl Encoder for Sender {
     }
 
     fn encode(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
-        // One after the other, at the rate that it was told: which frames of the application were left out does not matter to it.
+        // Consecutive frames at the given rate. The encoder need not know which of the application's frames
+        // were skipped.
         self.frame.set_pts(Some(self.given));
         self.given += 1;
         self.frame.set_kind(ffmpeg::picture::Type::None);
@@ -263,7 +267,7 @@ pub struct Receiver {
     /// No frame needs another one.
     each_whole: bool,
     size: Size,
-    /// For the pixels that come, which the stream tells.
+    /// For the pixel format that the stream reports.
     scaler: Option<(Pixel, scaling::Context)>,
     frame: frame::Video,
     next: frame::Video,
@@ -296,19 +300,20 @@ impl Receiver {
 
 impl Decoder for Receiver {
     fn decode(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
-        // It was sent nothing yet.
+        // Nothing was sent yet.
         if bytes.is_empty() {
             return Ok(false);
         }
         let mut packet = Packet::copy(bytes);
         if self.each_whole {
-            // Without, PNG's decoder adds a frame to the one before (libavcodec/pngdec.c, 5.1).
+            // Without this flag, PNG's decoder adds a frame to the previous one (libavcodec/pngdec.c, 5.1).
             packet.set_flags(codec::packet::Flags::KEY);
         }
         self.decoder.send_packet(&packet).map_err(failed(self.name, "decoding"))?;
         let mut any = false;
         loop {
-            // Who asks in vain for another one loses what the frame held.
+            // A failed request for another frame discards the content of the frame, so this uses a second
+            // one.
             match self.decoder.receive_frame(&mut self.next) {
                 Ok(()) => {
                     any = true;

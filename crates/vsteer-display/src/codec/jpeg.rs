@@ -1,6 +1,6 @@
-//! How is a JPEG of any size decoded? By FFmpeg, with all that it needs kept from one to the next.
+//! Decodes JPEGs of any size with FFmpeg, and keeps the decoder and converters for the next one.
 //!
-//! Servers send parts of a screen as such. Left out: JPEGs of which only a part came.
+//! Servers send parts of a screen as JPEGs. Left out: incomplete JPEGs.
 
 use super::ffmpeg::AGAIN;
 use crate::codec::surfaces::failed;
@@ -13,7 +13,7 @@ use ffmpeg_next::{Packet, codec, decoder, frame};
 use vsteer_core::{Fault, FaultKind};
 
 const NAME: &str = "JPEG";
-/// Sizes for which converters are kept; servers cut screens into a few.
+/// For how many sizes converters are kept; servers divide screens into few sizes.
 const KEPT_MOST: usize = 16;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub struct Jpeg {
     pixels: Vec<u8>,
 }
 
-/// For one size and one kind of pixels.
+/// A converter for one size and pixel format.
 struct Converter {
     size: [u32; 2],
     from: Pixel,
@@ -32,10 +32,10 @@ struct Converter {
 }
 
 impl Jpeg {
-    /// Its pixels, row after row, in the screen's order.
+    /// The pixels, row after row, in the screen's byte order.
     ///
     /// # Errors
-    /// It is broken, or of another size; this FFmpeg has no decoder of it.
+    /// The JPEG is broken or has another size; this FFmpeg has no decoder for it.
     pub fn decode(&mut self, bytes: &[u8], size: [usize; 2]) -> Result<&[u8], Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
         if bytes.is_empty() {
@@ -67,7 +67,7 @@ impl Jpeg {
         Ok(&self.pixels)
     }
 
-    /// The one that fits, which is then the last.
+    /// The converter that fits; it moves to the end of the list.
     fn converter(&mut self, size: [u32; 2], from: Pixel) -> Result<&mut Converter, Fault> {
         let fits = |c: &Converter| c.size == size && c.from == from;
         let found = match self.kept.iter().position(fits) {

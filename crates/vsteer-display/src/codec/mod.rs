@@ -1,7 +1,8 @@
-//! Which codecs are there? One line each in [`ALL`]: those of FFmpeg's, software and hardware, and one of the project's own.
+//! The table of codecs, one entry each in [`ALL`]: FFmpeg's software and hardware codecs, and one of this
+//! project.
 //!
-//! A codec is given whole frames, one after the other, and gives bytes for each at once: nothing may wait for a frame that is to come. Converting
-//! colours is a step of its own, for it costs as much as some codecs.
+//! A codec gets whole frames, one after the other, and returns the bytes of each at once. Nothing may wait
+//! for a later frame. Converting colours is a separate step, because it costs as much as some codecs.
 //!
 //! Left out: audio, several screens as several streams.
 
@@ -16,14 +17,14 @@ use crate::picture::canvas::Size;
 use std::ops::RangeInclusive;
 use vsteer_core::{Fault, FaultKind};
 
-/// What a codec is to hold, where it can.
+/// What a codec should hold, if it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Its own setting of quality.
+    /// Its own default quality.
     Quality,
     /// A rate, bit/s.
     Rate(u64),
-    /// This quantizer, or factor of constant quality: of [`Codec::quantizers`].
+    /// This quantizer, or factor of constant quality, from [`Codec::quantizers`].
     Quantizer(i32),
 }
 
@@ -33,30 +34,30 @@ impl From<Option<u64>> for Held {
     }
 }
 
-/// Makes bytes of frames; in the thread that made it.
+/// Encodes frames, in the thread that made it.
 pub trait Encoder {
-    /// Takes a frame and makes of its colours what the codec wants.
+    /// Takes a frame and converts its colours for the codec.
     ///
     /// # Errors
     /// The library's.
     fn convert(&mut self, pixels: &[u8]) -> Result<(), Fault>;
 
-    /// Appends what is to be sent of the frame that was taken last.
+    /// Appends the encoded bytes of the last frame.
     ///
     /// # Errors
     /// The library's.
     fn encode(&mut self, out: &mut Vec<u8>) -> Result<(), Fault>;
 }
 
-/// Makes frames of bytes; in the thread that made it.
+/// Decodes frames, in the thread that made it.
 pub trait Decoder {
-    /// Takes what was sent of one frame; false where there is no picture yet.
+    /// Takes the bytes of one frame; false if there is no picture yet.
     ///
     /// # Errors
-    /// The library's; what came is broken.
+    /// The library's; broken data.
     fn decode(&mut self, bytes: &[u8]) -> Result<bool, Fault>;
 
-    /// Gives the picture, in the screen's colours.
+    /// Writes the picture in the screen's colours.
     ///
     /// # Errors
     /// The library's.
@@ -66,15 +67,15 @@ pub trait Decoder {
 /// A codec with its settings.
 #[derive(Debug)]
 pub struct Codec {
-    /// As it is asked for.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub doc: &'static str,
-    /// Gives back what was shown to the bit, sooner or later.
+    /// Reproduces every bit, at once or later.
     pub lossless: bool,
-    /// It needs hardware of its own.
+    /// Needs special hardware.
     pub in_hardware: bool,
-    /// Its bytes can be bounded: it holds a rate if it is given one.
+    /// Its rate can be limited: it holds a given rate.
     pub holds_rate: bool,
     by: By,
 }
@@ -85,7 +86,7 @@ enum By {
     Tiles,
 }
 
-/// All, in the order of the page that publishes what they do.
+/// All codecs, in the order of the page with the published results.
 pub const ALL: &[Codec] = &[
     Codec {
         name: "jpeg",
@@ -217,10 +218,10 @@ pub const ALL: &[Codec] = &[
     },
 ];
 
-/// The one of this name.
+/// The codec with this name.
 ///
 /// # Errors
-/// `BadInput` with those that there are.
+/// `BadInput` with the existing names.
 pub fn find(name: &str) -> Result<&'static Codec, Fault> {
     ALL.iter().find(|c| c.name == name).ok_or_else(|| {
         let all: Vec<&str> = ALL.iter().map(|c| c.name).collect();
@@ -230,10 +231,10 @@ pub fn find(name: &str) -> Result<&'static Codec, Fault> {
 }
 
 impl Codec {
-    /// Ready to encode frames of this size at so many a second.
+    /// An encoder for frames of this size at this rate.
     ///
     /// # Errors
-    /// This build of FFmpeg lacks it, or the machine what it needs.
+    /// This build of FFmpeg lacks the codec, or the machine lacks its hardware.
     pub fn encoder(&self, size: Size, fps: u32, held: Held) -> Result<Box<dyn Encoder>, Fault> {
         Ok(match &self.by {
             By::Ffmpeg(settings) => Box::new(ffmpeg::Sender::new(self.name, settings, size, fps, held)?),
@@ -241,10 +242,10 @@ impl Codec {
         })
     }
 
-    /// Ready to decode what such an encoder gives.
+    /// A decoder for the output of such an encoder.
     ///
     /// # Errors
-    /// This build of FFmpeg lacks it.
+    /// This build of FFmpeg lacks the codec.
     pub fn decoder(&self, size: Size) -> Result<Box<dyn Decoder>, Fault> {
         Ok(match &self.by {
             By::Ffmpeg(settings) => Box::new(ffmpeg::Receiver::new(self.name, settings, size)?),
@@ -252,7 +253,7 @@ impl Codec {
         })
     }
 
-    /// The quantizers that it can be given, the finest first; none where its quality cannot be chosen.
+    /// The possible quantizers, the finest first; `None` if its quality cannot be chosen.
     pub fn quantizers(&self) -> Option<RangeInclusive<i32>> {
         match &self.by {
             By::Ffmpeg(settings) => settings.quantizers(),
@@ -275,7 +276,8 @@ mod tests {
     use crate::picture::{Kind, Picture, number};
     use crate::quality::score::psnr_rgb;
 
-    /// Those that this build and machine have, at least in software: frame in, frame out at once, its number readable.
+    /// All available codecs, at least those in software: each returns a frame at once, with a readable
+    /// number.
     #[test]
     fn each_gives_each_frame_back_at_once() {
         let size = Size { width: 640, height: 360 };

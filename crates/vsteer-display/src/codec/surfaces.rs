@@ -1,9 +1,11 @@
-//! How does a frame come to an encoder that takes nothing but a GPU's surfaces (VA-API)? A pool of them, and a copy into one for each frame.
+//! Copies frames to a GPU's surfaces, for encoders that accept nothing else (VA-API). A pool holds the
+//! surfaces.
 //!
-//! The device is libva's first: `LIBVA_DRIVER_NAME` and the like choose another driver. **Untried**: no machine with such a device was at hand; what is tried is that
-//! one without says so.
+//! The device is libva's first one; `LIBVA_DRIVER_NAME` and similar variables choose another driver.
+//! **Untried**: no machine with such a device was available. Tested: a machine without one reports this.
 //!
-//! Source: libavutil/hwcontext.h (FFmpeg 5.1). Left out: several GPUs (`/dev/dri/renderD129`), and frames that are drawn on the GPU, which nobody has to copy.
+//! Source: libavutil/hwcontext.h (FFmpeg 5.1). Left out: several GPUs (`/dev/dri/renderD129`), and frames
+//! that are drawn on the GPU, which need no copy.
 
 #![allow(unsafe_code)]
 
@@ -14,17 +16,17 @@ use ffmpeg_next::{Error, encoder, frame};
 use std::ptr;
 use vsteer_core::{Fault, FaultKind};
 
-/// Pixels in memory that every such encoder takes.
+/// A pixel format in memory that every such encoder accepts.
 pub const UPLOADED: Pixel = Pixel::NV12;
-/// Surfaces in the pool: the frame that is encoded, those that it refers to, one that is written.
+/// Surfaces in the pool: the frame being encoded, its reference frames, one being written.
 const POOL: i32 = 8;
 
-/// A reference that is ours.
+/// A reference that this program owns.
 struct Reference(*mut ffi::AVBufferRef);
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and given up once.
+        // SAFETY: this program owns the reference and releases it once.
         unsafe { ffi::av_buffer_unref(&raw mut self.0) }
     }
 }
@@ -36,14 +38,15 @@ pub struct Surfaces {
 }
 
 impl Surfaces {
-    /// On libva's first device, for codec `name`.
+    /// A pool on libva's first device, for codec `name`.
     ///
     /// # Errors
     /// There is no such device, or it has no surfaces of this size.
     pub fn new(name: &'static str, size: Size) -> Result<Surfaces, Fault> {
         let mut device = ptr::null_mut();
         let kind = ffi::AVHWDeviceType::AV_HWDEVICE_TYPE_VAAPI;
-        // SAFETY: `device` is written where 0 is returned; null and null mean the first one, without options.
+        // SAFETY: FFmpeg writes `device` if it returns 0. The two null pointers mean the first device and no
+        // options.
         let code =
             unsafe { ffi::av_hwdevice_ctx_create(&raw mut device, kind, ptr::null(), ptr::null_mut(), 0) };
         check(code).map_err(|e| {
@@ -52,12 +55,13 @@ impl Surfaces {
                 .help("`vainfo` tells what libva finds; a guest needs a GPU passed through; without one, --codec h264")
         })?;
         let device = Reference(device);
-        // SAFETY: `device` is one; null is looked for below.
+        // SAFETY: `device` is a valid reference; a null result is checked below.
         let frames = Reference(unsafe { ffi::av_hwframe_ctx_alloc(device.0) });
         if frames.0.is_null() {
             return Err(Fault::new(FaultKind::Failed, format!("{name}: no memory for surfaces")));
         }
-        // SAFETY: what av_hwframe_ctx_alloc gives has an AVHWFramesContext as its data, to be filled in before it is initialised.
+        // SAFETY: the data of a result of av_hwframe_ctx_alloc is an AVHWFramesContext, which must be filled
+        // in before its initialisation.
         let code = unsafe {
             let context = (*frames.0).data.cast::<ffi::AVHWFramesContext>();
             (*context).format = ffi::AVPixelFormat::AV_PIX_FMT_VAAPI;
@@ -71,20 +75,22 @@ impl Surfaces {
         Ok(Surfaces { name, frames })
     }
 
-    /// What is opened of `video` takes these surfaces.
+    /// Makes the encoder that is opened from `video` use these surfaces.
     pub fn attach(&self, video: &mut encoder::video::Video) {
         video.set_format(Pixel::VAAPI);
-        // SAFETY: the context is `video`'s own and not yet open; the reference that it gets is its own to give up.
+        // SAFETY: `video` owns the context, which is not open yet. The context gets its own reference and
+        // releases it.
         unsafe { (*video.as_mut_ptr()).hw_frames_ctx = ffi::av_buffer_ref(self.frames.0) }
     }
 
-    /// A surface that shows what `frame` does.
+    /// A surface with the content of `frame`.
     ///
     /// # Errors
     /// The device's.
     pub fn upload(&self, frame: &frame::Video) -> Result<frame::Video, Fault> {
         let mut surface = frame::Video::empty();
-        // SAFETY: the pool and both frames live throughout; `surface` is empty, as av_hwframe_get_buffer wants it.
+        // SAFETY: the pool and both frames live through the calls. `surface` is empty, as
+        // av_hwframe_get_buffer requires.
         let code = unsafe {
             match ffi::av_hwframe_get_buffer(self.frames.0, surface.as_mut_ptr(), 0) {
                 0 => ffi::av_hwframe_transfer_data(surface.as_mut_ptr(), frame.as_ptr(), 0),
@@ -101,7 +107,7 @@ fn check(code: i32) -> Result<(), Error> {
     if code < 0 { Err(Error::from(code)) } else { Ok(()) }
 }
 
-/// What FFmpeg refused, of which encoder.
+/// The fault for a call that FFmpeg refused, with the encoder's name.
 pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(Error) -> Fault + 'a {
     move |e| Fault::new(FaultKind::Failed, format!("{name}: {what}")).because(e)
 }
@@ -110,7 +116,7 @@ pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(Error) -> Faul
 mod tests {
     use super::*;
 
-    /// Where there is a device it is tried; where there is none, that is said.
+    /// Uses the device if there is one; otherwise checks the message.
     #[test]
     fn a_machine_without_a_device_says_so() {
         let size = Size { width: 640, height: 360 };

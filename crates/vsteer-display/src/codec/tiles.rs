@@ -1,13 +1,16 @@
-//! How does a codec of a desktop's regions do? One of the project's own, as a stand-in for those whose source nobody has (VMware's Blast among them): named `tiles`, and
-//! measured as what it is.
+//! A codec for the regions of a desktop, named `tiles`. It is this project's own stand-in for codecs whose
+//! source is not available (VMware's Blast among them). Results always name it as `tiles`.
 //!
-//! The frame is tiles of 16x16 pixels. What did not change is not sent. What scrolled is told as a move of rows (rows are looked up by their hashes). A changed tile of
-//! few colours is text or a drawing, and is sent without loss: a palette, and per pixel a place in it. One of many colours is a picture: the first time
-//! it is sent without loss too; where it goes on changing it moves, and is sent as a transform of 8x8 with halved colours, as JPEG does it.
-//! Once a tile has stood still for [`STILL`] frames what was lost is sent (*build to lossless*). All of it goes through LZ4.
+//! The frame is divided into tiles of 16x16 pixels. Unchanged tiles are not sent. Scrolled content is sent as
+//! a move of rows (found by the rows' hashes). A changed tile with few colours is text or a drawing. It is
+//! sent without loss: a palette, and a palette index per pixel. A tile with many colours is a picture. The
+//! first time it is also sent without loss. If it keeps changing, it is sent as an 8x8 transform with halved
+//! colours, as in JPEG. When a tile has not changed for [`STILL`] frames, the lost detail is sent (*build to
+//! lossless*). All of this is compressed with LZ4.
 //!
-//! Sources: G. Wallace, "The JPEG still picture standard", CACM 34(4), 1991 (transform, its table of quantities for brightness at quality 50, halved here);
-//! H. Malvar, G. Sullivan, "YCoCg-R", JVT-I014r3, 2003 (colours; here with loss). Left out: moves sideways, entropy coding, more than one thread.
+//! Sources: G. Wallace, "The JPEG still picture standard", CACM 34(4), 1991 (transform, its quantization
+//! table for brightness at quality 50, halved here); H. Malvar, G. Sullivan, "YCoCg-R", JVT-I014r3, 2003
+//! (colours; here with loss). Left out: horizontal moves, entropy coding, more than one thread.
 
 use super::{Decoder, Encoder};
 use crate::picture::canvas::{PIXEL, Size};
@@ -16,22 +19,22 @@ use vsteer_core::{Fault, FaultKind};
 
 const TILE: usize = 16;
 const BLOCK: usize = 8;
-/// Colours that a palette has at most: letters with soft edges on plain paper have some thirty.
+/// The most colours of a palette: letters with soft edges on a plain background have some thirty.
 const PALETTE: usize = 64;
-/// Frames without a change, after which what was lost is sent.
+/// Unchanged frames after which the lost detail is sent.
 const STILL: u8 = 15;
-/// A tile that changed so often of late moves.
+/// A tile with this many recent changes counts as moving.
 const MOVES: u8 = 3;
-/// Of the rows, the part that has to have moved alike for that to be a scroll.
+/// A scroll needs at least one in this many rows to have moved equally far.
 const SCROLLED: usize = 8;
 
-/// What is said of a tile.
+/// Codes for the content of a tile.
 const SAME: u8 = 0;
 const COLOURS: u8 = 1;
 const RAW: u8 = 2;
 const LOSSY: u8 = 3;
 
-/// Brightness at JPEG's quality 75, by rows; colours have twice that.
+/// The quantization table for brightness at JPEG's quality 75, by rows; colours have twice these values.
 const QUANTITIES: [u8; 64] = [
     8, 6, 5, 8, 12, 20, 26, 31, 6, 6, 7, 10, 13, 29, 30, 28, 7, 7, 8, 12, 20, 29, 35, 28, 7, 9, 11, 15, 26,
     44, 40, 31, 9, 11, 19, 28, 34, 55, 52, 39, 12, 18, 28, 32, 41, 52, 57, 46, 25, 32, 39, 44, 52, 61, 60,
@@ -43,12 +46,12 @@ const ZIGZAG: [u8; 64] = [
     46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// What the sender knows of a tile.
+/// The sender's state of a tile.
 #[derive(Clone, Copy, Default)]
 struct Tile {
-    /// The other end has it with loss.
+    /// The receiver has it with loss.
     lossy: bool,
-    /// Rises with each change, falls without.
+    /// Rises with each change, falls without one.
     changes: u8,
     /// Frames since the last change.
     still: u8,
@@ -56,7 +59,7 @@ struct Tile {
 
 pub struct Sender {
     size: Size,
-    /// The frame that was sent last; empty before the first.
+    /// The last sent frame; empty before the first.
     before: Vec<u8>,
     now: Vec<u8>,
     tiles: Vec<Tile>,
@@ -65,7 +68,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// For frames of this size.
+    /// A sender for frames of this size.
     pub fn new(size: Size) -> Sender {
         let n = size.width.div_ceil(TILE) * size.height.div_ceil(TILE);
         Sender {
@@ -78,7 +81,8 @@ impl Sender {
         }
     }
 
-    /// Rows that moved alike: first row, one past the last, and how far below in the former frame they were (less than 0: above).
+    /// Rows that moved equally far: the first row, one past the last, and how far below they were in the
+    /// previous frame (negative: above).
     fn scrolled(&self) -> Option<(usize, usize, isize)> {
         let line = self.size.width * PIXEL;
         let hash = |row: &[u8]| -> u64 {
@@ -92,7 +96,7 @@ impl Sender {
         if now.iter().zip(&before).filter(|(a, b)| a == b).count() * 2 > now.len() {
             return None;
         }
-        // Rows that are there once: blank ones say nothing.
+        // Only rows that exist once count, because blank rows give no evidence.
         let mut at: HashMap<u64, Option<usize>> = HashMap::new();
         for (y, h) in before.iter().enumerate() {
             at.entry(*h).and_modify(|place| *place = None).or_insert(Some(y));
@@ -108,7 +112,7 @@ impl Sender {
         if n * SCROLLED < now.len() {
             return None;
         }
-        // The longest run of rows that are there with that move.
+        // The longest run of rows with that move.
         let fits = |y: usize| y.checked_add_signed(dy).and_then(|from| before.get(from)) == Some(&now[y]);
         let (mut best, mut begun) = ((0, 0), 0);
         for y in 0..=now.len() {
@@ -161,7 +165,7 @@ impl Sender {
 
 impl Encoder for Sender {
     fn convert(&mut self, pixels: &[u8]) -> Result<(), Fault> {
-        // The fourth byte means nothing, and shall not make a difference.
+        // The fourth byte has no meaning and must not count as a difference.
         self.now.copy_from_slice(pixels);
         Ok(())
     }
@@ -190,14 +194,14 @@ impl Encoder for Sender {
     }
 }
 
-/// Rows `from` to `until` become those that were `dy` below them.
+/// Rows `from` to `until` become the rows that were `dy` below them.
 fn move_rows(pixels: &mut [u8], size: Size, from: usize, until: usize, dy: isize) {
     let line = size.width * PIXEL;
     let source = from.checked_add_signed(dy).expect("looked up");
     pixels.copy_within(source * line..(source + until - from) * line, from * line);
 }
 
-/// A tile's pixels; smaller at the right and lower edge.
+/// A tile's pixels; fewer at the right and lower edges.
 struct Area {
     x: usize,
     y: usize,
@@ -211,7 +215,7 @@ impl Area {
         Area { x, y, width: TILE.min(size.width - x), height: TILE.min(size.height - y) }
     }
 
-    /// The bytes of its rows.
+    /// The byte ranges of its rows.
     fn rows(&self, size: Size) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
         (self.y..self.y + self.height).map(move |y| {
             let at = (y * size.width + self.x) * PIXEL;
@@ -219,7 +223,8 @@ impl Area {
         })
     }
 
-    /// Few colours: how many, which, and per pixel its place; false where there are more.
+    /// Writes few colours: their number, the palette, and an index per pixel. Returns false if there are
+    /// more.
     fn colours(&self, size: Size, pixels: &[u8], out: &mut Vec<u8>) -> bool {
         let mut palette = [0u32; PALETTE];
         let (mut n, mut last) = (0, 0);
@@ -253,7 +258,7 @@ impl Area {
         true
     }
 
-    /// Each pixel, as the difference from its left neighbour.
+    /// Writes each pixel as the difference from its left neighbour.
     fn raw(&self, size: Size, pixels: &[u8], out: &mut Vec<u8>) {
         for row in self.rows(size) {
             let mut left = [0u8; 3];
@@ -267,10 +272,10 @@ impl Area {
     }
 }
 
-/// A pixel's place needs four bits.
+/// Up to this palette size, an index needs four bits.
 const PALETTE_OF_FOUR_BITS: usize = 16;
 
-/// What is got from the other end, byte after byte.
+/// The received bytes, read one after the other.
 struct Taken<'a>(&'a [u8]);
 
 impl<'a> Taken<'a> {
@@ -289,7 +294,7 @@ fn broken() -> Fault {
     Fault::new(FaultKind::BadInput, "a frame of tiles is broken")
 }
 
-/// Puts frames together from changes.
+/// Builds frames from the received changes.
 pub struct Receiver {
     size: Size,
     pixels: Vec<u8>,
@@ -297,7 +302,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// For frames of this size.
+    /// A receiver for frames of this size.
     pub fn new(size: Size) -> Receiver {
         Receiver { size, pixels: vec![0; size.bytes()], transform: Transform::new() }
     }
@@ -368,7 +373,7 @@ impl Decoder for Receiver {
     }
 }
 
-/// The transform of blocks.
+/// The transform of 8x8 blocks.
 struct Transform {
     cosines: [[f32; BLOCK]; BLOCK],
 }
@@ -382,7 +387,8 @@ impl Transform {
         Transform { cosines: std::array::from_fn(|k| std::array::from_fn(|n| cosine(k, n))) }
     }
 
-    /// Four blocks of brightness, then one each of the colours, which are halved. What lies beyond an edge is the edge.
+    /// Four blocks of brightness, then one block of each halved colour. Pixels outside an edge repeat the
+    /// edge.
     fn send(&self, area: &Area, size: Size, pixels: &[u8], out: &mut Vec<u8>) {
         let mut planes = [[0f32; TILE * TILE]; 3];
         for y in 0..TILE {
@@ -409,7 +415,7 @@ impl Transform {
         }
     }
 
-    /// What is not 0, each as how many zeros come before it and two bytes; then 255.
+    /// Each nonzero value as the number of zeros before it and two bytes; then 255.
     fn send_block(&self, block: &[f32; 64], coarser: f32, out: &mut Vec<u8>) {
         let mut rows = [[0f32; BLOCK]; BLOCK];
         for (row, values) in rows.iter_mut().zip(block.chunks_exact(BLOCK)) {
@@ -431,7 +437,7 @@ impl Transform {
             }
             out.push(zeros);
             zeros = 0;
-            // Most fit one byte.
+            // Most values fit into one byte.
             match i8::try_from(q) {
                 Ok(q) if q != i8::MIN => out.push(q as u8),
                 _ => {
@@ -554,7 +560,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever is shown: once it stands still it is what was shown.
+        /// For any content: once the picture stops changing, the receiver has it exactly.
         #[test]
         fn all_is_lossless_once_still(seed in 0u64..1000, width in 1usize..50, height in 1usize..50) {
             let size = Size { width, height };
@@ -573,7 +579,7 @@ mod tests {
             prop_assert!(same(&pixels, &got));
         }
 
-        /// What comes from elsewhere may be anything.
+        /// Received bytes may have any value.
         #[test]
         fn nothing_that_is_received_ends_the_program(body in proptest::collection::vec(any::<u8>(), 0..400)) {
             let mut receiver = Receiver::new(Size { width: 40, height: 33 });

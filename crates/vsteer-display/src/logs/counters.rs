@@ -1,26 +1,32 @@
-//! Which performance counters tell how a session of VMware's (now Omnissa's) Horizon or of Citrix's is doing, and in which units? One line each in [`ALL`].
+//! The performance counters of VMware's (now Omnissa's) Horizon and of Citrix that describe a session, with
+//! their units. One entry each in [`ALL`].
 //!
-//! Sources. Horizon: "Using Windows Performance Monitor" in the features guide of Horizon 2309 (docs.vmware.com) and KB 89350 name the sets; the counters of each as monitoring agents read them; units by the
-//! Horizon API's BlastSessionStatistics and BlastImagingStatistics (developer.omnissa.com): round trip in ms, bandwidth in kbit/s, frames per second. Since Horizon 8.13 sets may be called "Horizon Blast …".
-//! Citrix: "ICA Session" of the performance counters reference of XenApp and Virtual Apps: latencies in ms, bandwidths in bit/s. VMware Tools: "VM Processor", ms in which the VM could run and did not.
-//! **Untried**: neither product is to be had here; names are those of an English Windows, and others are not known. Left out: Citrix's newer graphics counters, of which no list of names was found; audio, USB, printing; PCoIP.
+//! Sources. Horizon: "Using Windows Performance Monitor" in the features guide of Horizon 2309
+//! (docs.vmware.com) and KB 89350 name the sets; the counters of each as monitoring agents read them; units
+//! by the Horizon API's BlastSessionStatistics and BlastImagingStatistics (developer.omnissa.com): round trip
+//! in ms, bandwidth in kbit/s, frames per second. Since Horizon 8.13 sets may be called "Horizon Blast …".
+//! Citrix: "ICA Session" of the performance counters reference of XenApp and Virtual Apps: latencies in ms,
+//! bandwidths in bit/s. VMware Tools: "VM Processor", ms in which the VM could run and did not. **Untried**,
+//! because neither product was available. Names are those of an English Windows; others are not known. Left
+//! out: Citrix's newer graphics counters, because no list of their names was found; audio, USB, printing;
+//! PCoIP.
 
 use super::pdh::Counter;
 
-/// What one means.
+/// A known counter.
 #[derive(Debug)]
 pub struct Known {
-    /// Whose product it is.
+    /// The product that has it.
     pub product: &'static str,
-    /// Of counters, in any case; one of two names.
+    /// The names of its counter set, in any case; there may be two.
     sets: [&'static str; 2],
-    /// Its own name, in any case.
+    /// The counter's own name, in any case.
     counter: &'static str,
-    /// As it is told; its unit at its end.
+    /// The name in vsteer's output, with the unit at the end.
     pub name: &'static str,
-    /// What its number is multiplied with.
+    /// Factor that converts its value to the unit.
     pub scale: f64,
-    /// It counts from the session's beginning: its increase per second is told.
+    /// It counts from the start of the session, so its increase per second is reported.
     pub is_total: bool,
 }
 
@@ -28,7 +34,7 @@ const SESSION: [&str; 2] = ["VMware Blast Session Counters", "Horizon Blast Sess
 const IMAGING: [&str; 2] = ["VMware Blast Imaging Counters", "Horizon Blast Imaging Counters"];
 const ICA: [&str; 2] = ["ICA Session"; 2];
 const TOOLS: [&str; 2] = ["VM Processor"; 2];
-/// Of bytes as they count up.
+/// Converts a rate in bytes per second to Mbit/s.
 const MBIT: f64 = 8e-6;
 
 pub const ALL: &[Known] = &[
@@ -71,7 +77,7 @@ const fn citrix(counter: &'static str, name: &'static str, scale: f64) -> Known 
     Known { product: "Citrix", sets: ICA, counter, name, scale, is_total: false }
 }
 
-/// What is known of a counter.
+/// The entry for a counter, if it is known.
 pub fn known(counter: &Counter) -> Option<&'static Known> {
     ALL.iter().find(|k| {
         k.sets.iter().any(|set| set.eq_ignore_ascii_case(&counter.set))

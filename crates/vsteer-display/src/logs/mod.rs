@@ -1,8 +1,10 @@
-//! What did the servers of VMware's (now Omnissa's) Horizon and of Citrix's themselves count beside a run? Their performance counters, logged by Windows (pdh.rs), of which those that are known (counters.rs) are
-//! told beside each run that lies within them, where both clocks are known; else the whole log is told by itself.
+//! Reads the performance counters that servers of VMware's (now Omnissa's) Horizon and of Citrix counted
+//! during a run. Windows logs them (pdh.rs). Known counters (counters.rs) are reported for each run within
+//! the log's time, if both clocks are known. Otherwise the whole log is reported.
 //!
-//! **Untried** on a real Horizon or Citrix: it is held by files made by hand in the documented format. A localised Windows may name its counters otherwise: those are counted as unknown. Left out: the text logs
-//! of either product, of which no format is published.
+//! **Untried** with a real Horizon or Citrix: the tests use files made by hand in the documented format. A
+//! localised Windows may use other counter names, which then count as unknown. Left out: the text logs of
+//! both products, because no format is published.
 
 mod counters;
 mod pdh;
@@ -20,53 +22,53 @@ use vsteer_core::{Fault, FaultKind, stats};
 pub struct Told {
     /// The machine's name in its log.
     pub host: String,
-    /// The session's, as its counter set calls it.
+    /// The session's name in its counter set.
     pub instance: String,
-    /// What it is, with its unit.
+    /// The counter's name, with its unit.
     pub counter: &'static str,
-    /// How many there were.
+    /// The number of samples.
     pub samples: usize,
-    /// Mean, least, median and greatest.
+    /// Mean, smallest, median and largest value.
     pub mean: f64,
     pub least: f64,
     pub median: f64,
     pub most: f64,
 }
 
-/// Beside a run, or all of it.
+/// The counters of one run, or of the whole log.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Beside {
-    /// The run's number among the rows, from 0; none: of no run, the whole log.
+    /// The run's number among the rows, from 0; `None`: no run, but the whole log.
     pub row: Option<usize>,
     /// The run's codec.
     pub codec: Option<String>,
-    /// Of its picture, where that has some.
+    /// The number of targets, if its picture has targets.
     pub targets: Option<u32>,
-    /// What was counted.
+    /// The counters.
     pub counters: Vec<Told>,
 }
 
-/// What is said of a log.
+/// The content of a log.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Log {
     pub file: String,
-    /// Whose counters are in it.
+    /// The products whose counters are in it.
     pub products: Vec<&'static str>,
-    /// No real one of these was to be had when this was written.
+    /// No real log of these products was available for tests.
     pub untried: bool,
     pub samples: usize,
-    /// The first and the last time, s since 1970; none where the log does not say its time zone.
+    /// The first and the last time, s since 1970; `None` if the log does not contain its time zone.
     pub between_unix_s: Option<[f64; 2]>,
-    /// Columns whose counters are not known, which are ignored.
+    /// The number of ignored columns with unknown counters.
     pub unknown_columns: usize,
-    /// By run where times overlap; else the whole.
+    /// By run, if times overlap; otherwise for the whole log.
     pub beside: Vec<Beside>,
 }
 
-/// Reads a log, beside these runs.
+/// Reads a log, to compare with these runs.
 ///
 /// # Errors
-/// It cannot be read, is no such log, or holds no counter that is known.
+/// It cannot be read, is not such a log, or has no known counter.
 pub fn read(file: &Path, rows: &[Row]) -> Result<Log, Fault> {
     let told = |e| Fault::io(format!("reading {}", file.display()), &e);
     let length = std::fs::metadata(file).map_err(told)?.len();
@@ -75,7 +77,7 @@ pub fn read(file: &Path, rows: &[Row]) -> Result<Log, Fault> {
             .help("relog FILE -c COUNTERS -f CSV keeps the counters that are wanted"));
     }
     let bytes = std::fs::read(file).map_err(told)?;
-    // Names of users may be in the machine's own code page.
+    // User names may be in the machine's own code page.
     let text = utf16(&bytes).unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
     of(&file.display().to_string(), &text, rows).map_err(|mut why| {
         why.what = format!("{}: {}", file.display(), why.what);
@@ -139,7 +141,7 @@ fn of(file: &str, text: &str, rows: &[Row]) -> Result<Log, Fault> {
     })
 }
 
-/// A column over some time; none where nothing of it lies within.
+/// A column over some time; `None` if it has no values in that time.
 fn of_column(
     table: &pdh::Table,
     column: usize,
@@ -154,7 +156,7 @@ fn of_column(
         let Some(value) = cells[column] else { continue };
         let value = if known.is_total {
             let last = before.replace((*time, value));
-            // One that falls has begun anew: a session was connected again.
+            // A value that fell means a new start, because the session was connected again.
             match last.filter(|(at, was)| *at < *time && *was <= value) {
                 Some((at, was)) => (value - was) / (time - at),
                 None => continue,

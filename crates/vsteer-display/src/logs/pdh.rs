@@ -1,47 +1,51 @@
-//! What does a log of Windows' performance counters hold? CSV, as `typeperf -f CSV`, `relog -f CSV`, data collector sets and `Export-Counter -FileFormat CSV` write it.
+//! Parses a log of Windows' performance counters: CSV, as `typeperf -f CSV`, `relog -f CSV`, data collector
+//! sets and `Export-Counter -FileFormat CSV` write it.
 //!
 //! ```text
 //! "(PDH-CSV 4.0) (Pacific Standard Time)(480)","\\HOST\Set(instance)\Counter",…
 //! "11/25/2026 02:00:01.000","24.5",…
 //! ```
-//! The first column is the local time at the end of an interval; the bias in brackets is what has to be added to it for UTC, minutes, and `typeperf` may leave it out: then it is not known when that was. A cell that is empty, or a blank,
-//! was not there. Source: Microsoft's documentation of `typeperf`, `relog` and the PDH library (learn.microsoft.com, "PDH Log Files"). Left out: TSV, binary logs (`relog -f CSV` makes CSV of them); a change
-//! to or from daylight-saving time within a log.
+//! The first column is the local time at the end of an interval. The bias in brackets is the number of
+//! minutes to add to get UTC. `typeperf` may leave it out; then the absolute time is not known. An empty or
+//! blank cell means that the counter did not exist. Source: Microsoft's documentation of `typeperf`, `relog`
+//! and the PDH library (learn.microsoft.com, "PDH Log Files"). Left out: TSV, binary logs (`relog -f CSV`
+//! converts them to CSV); a change to or from daylight-saving time within a log.
 
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use vsteer_core::{Fault, FaultKind};
 
-/// Its mark, in any language.
+/// The mark of the format, in any language.
 const MARK: &str = "(PDH-CSV 4.0)";
-/// Of a log, bytes; of a line, columns.
+/// The most bytes of a log, and columns of a line.
 pub const BYTES_MOST: u64 = 256 << 20;
 const COLUMNS_MOST: usize = 100_000;
 
-/// A counter's name, of `\\HOST\Set(instance)\Counter`.
+/// The parts of a counter's path `\\HOST\Set(instance)\Counter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
     pub host: String,
     pub set: String,
-    /// Of a set that has some; else empty.
+    /// The instance; empty if the set has none.
     pub instance: String,
     pub name: String,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct Table {
-    /// By column; none where it is no counter's path.
+    /// By column; `None` if the name is not a counter's path.
     pub counters: Vec<Option<Counter>>,
-    /// Of each line: the time, s since 1970 (UTC, or local where the zone is not known), and a cell of each column.
+    /// Per line: the time, s since 1970 (UTC, or local time if the zone is not known), and a cell per column.
     pub lines: Vec<(f64, Vec<Option<f64>>)>,
-    /// It says how local times become UTC.
+    /// Does the log say how to convert local times to UTC?
     pub knows_zone: bool,
 }
 
-/// Reads one.
+/// Parses a log.
 ///
 /// # Errors
-/// `BadInput` with the line: it is no such log, a line has other columns than the first, a time or number that is none.
+/// `BadInput` with the line: it is not such a log, a line has another number of columns than the first, or a
+/// time or number is not valid.
 pub fn read(text: &str) -> Result<Table, Fault> {
     let bad = |line: usize, what: String| Fault::new(FaultKind::BadInput, format!("line {line}: {what}"));
     let mut lines = text.trim_start_matches('\u{feff}').lines().enumerate().map(|(i, line)| (i + 1, line));
@@ -63,7 +67,7 @@ pub fn read(text: &str) -> Result<Table, Fault> {
     let counters = head[1..].iter().map(|path| counter(path)).collect();
     let mut all = Vec::new();
     for (number, line) in lines {
-        // What `typeperf` says when it ends is no line of its log.
+        // A message of `typeperf` at its end is not a line of its log.
         if !line.starts_with('"') {
             if line.trim().is_empty() || !all.is_empty() {
                 continue;
@@ -94,7 +98,7 @@ pub fn read(text: &str) -> Result<Table, Fault> {
     Ok(Table { counters, lines: all, knows_zone: bias_s.is_some() })
 }
 
-/// Cells between commas, quoted; a quotation mark within is doubled.
+/// Quoted cells between commas; a quotation mark inside is doubled.
 fn cells(line: &str) -> Option<Vec<String>> {
     let mut all = Vec::new();
     let mut cell = String::new();
@@ -115,13 +119,13 @@ fn cells(line: &str) -> Option<Vec<String>> {
     (!quoted).then_some(all)
 }
 
-/// Of ` (zone)(minutes)`; zones' names may have brackets.
+/// Parses ` (zone)(minutes)`; names of zones may contain brackets.
 fn bias(zone: &str) -> Option<f64> {
     let (_, minutes) = zone.trim().strip_suffix(')')?.rsplit_once('(')?;
     minutes.parse::<f64>().ok().filter(|m| m.abs() <= 24.0 * 60.0)
 }
 
-/// Of `\\HOST\Set(instance)\Counter`; instances may have brackets and, of a process, backslashes no.
+/// Parses `\\HOST\Set(instance)\Counter`. Instances may contain brackets but, for processes, no backslashes.
 fn counter(path: &str) -> Option<Counter> {
     let (host, rest) = path.strip_prefix(r"\\")?.split_once('\\')?;
     let (set, name) = rest.rsplit_once('\\')?;
@@ -132,7 +136,7 @@ fn counter(path: &str) -> Option<Counter> {
     Some(Counter { host: host.into(), set: set.trim().into(), instance: instance.into(), name: name.into() })
 }
 
-/// s since 1970, as if it were UTC.
+/// s since 1970, as if the time were UTC.
 fn time(cell: &str) -> Option<f64> {
     let (date, clock) = cell.trim().split_once(' ')?;
     fn part<T: std::str::FromStr>(text: Option<&str>) -> Option<T> {
@@ -166,7 +170,7 @@ mod tests {
         assert_eq!(first.instance, "Session ID: 1; Channel: Imaging; (main)");
         assert_eq!(first.name, "Frames per second");
         assert_eq!(table.counters[1].clone().unwrap().instance, "");
-        // What typeperf writes may lack the zone.
+        // The output of typeperf may lack the zone.
         assert!(!read(&LOG.replace(" (W. Europe Standard Time)(-60)", "")).unwrap().knows_zone);
     }
 
@@ -187,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a file holds, it is read or refused.
+        /// Any file content is parsed or refused.
         #[test]
         fn no_file_ends_the_program(text in "\\PC{0,200}", at in 0..LOG.len(), put in "\\PC{0,3}") {
             let _ = read(&text);

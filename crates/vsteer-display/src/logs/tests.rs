@@ -1,10 +1,11 @@
-//! Is what Horizon and Citrix count told beside the runs at whose time it was? `testlog.csv` is made by hand in the documented format: no real one was to be had.
+//! Tests that the counters of Horizon and Citrix are reported for the runs at their time. `testlog.csv` was
+//! made by hand in the documented format, because no real log was available.
 
 use super::*;
 
 const LOG: &str = include_str!("testlog.csv");
 
-/// A run that begins so long after the log, s.
+/// A run that begins this long after the log, s.
 fn row(after: Option<f64>, window_s: f64) -> Row {
     let begins = "2026-11-25T02:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second() as f64;
     let text = r#"{"codec":"h264","encoder":"x","picture":"targets","targets":1,"width":8,"height":8,"link_bit_s":null,"codec_bit_s":null,
@@ -31,12 +32,12 @@ fn counters_stand_beside_the_run_in_whose_time_they_were() {
     assert_eq!((beside.row, beside.codec.as_deref()), (Some(1), Some("h264")));
     let fps = told(beside, "frames_per_s");
     assert_eq!((fps.samples, fps.mean, fps.least, fps.most), (2, 22.0, 20.0, 24.0));
-    // A blank was not there.
+    // A blank cell is not a sample.
     assert_eq!((told(beside, "round_trip_ms").samples, told(beside, "round_trip_ms").mean), (1, 14.0));
     assert_eq!(told(beside, "estimated_mbit_s").mean, 17.0);
     assert_eq!(told(beside, "latency_ms").mean, 21.0);
     assert_eq!(told(beside, "stolen_ms").most, 500.0);
-    // Two totals of bytes: what was sent since the line before; Citrix's is a rate.
+    // Two totals of bytes give the bytes since the previous line; Citrix's counter is a rate.
     let sent: Vec<f64> =
         beside.counters.iter().filter(|t| t.counter == "sent_mbit_s").map(|t| t.mean).collect();
     assert_eq!(sent, [12.0, 3.0]);
@@ -54,7 +55,7 @@ fn without_a_common_clock_the_whole_is_told_by_itself() {
         let log = of("log", text, &rows).unwrap();
         assert_eq!((log.beside.len(), log.beside[0].row), (1, None));
         assert_eq!(told(&log.beside[0], "frames_per_s").samples, 4);
-        // A total that fell began anew.
+        // A total that fell has started again.
         assert_eq!(told(&log.beside[0], "sent_mbit_s").samples, 2);
         assert!(table(&[log]).contains("the whole log"));
     }

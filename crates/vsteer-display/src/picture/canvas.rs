@@ -1,6 +1,6 @@
-//! What is drawn on? Rows of pixels (blue, green, red, unused), of which a thread has a band.
+//! The surface for drawing: rows of pixels (blue, green, red, unused). Each thread has a band of rows.
 //!
-//! Left out: colours beyond 8 bits, clipping to anything but the band.
+//! Left out: colours with more than 8 bits, clipping to anything except the band.
 
 use crate::quality::score::Template;
 
@@ -10,7 +10,7 @@ pub const PIXEL: usize = 4;
 /// Width and height, pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Size {
-    /// Of a row.
+    /// Pixels of a row.
     pub width: usize,
     pub height: usize,
 }
@@ -29,17 +29,17 @@ pub type Colour = [u8; 3];
 pub struct Band<'a> {
     pixels: &'a mut [u8],
     width: usize,
-    /// The frame's row that is the band's first.
+    /// The frame's row that is the first row of the band.
     first: usize,
 }
 
 impl<'a> Band<'a> {
-    /// Rows from `first` on.
+    /// A band of rows from `first` on.
     pub fn new(pixels: &'a mut [u8], width: usize, first: usize) -> Band<'a> {
         Band { pixels, width, first }
     }
 
-    /// The frame's rows that it has.
+    /// The rows of the frame that it contains.
     pub fn rows(&self) -> std::ops::Range<usize> {
         self.first..self.first + self.pixels.len() / PIXEL / self.width
     }
@@ -60,7 +60,8 @@ impl<'a> Band<'a> {
         }
     }
 
-    /// Draws what a template covers, with its left upper corner there; what lies outside is cut off.
+    /// Draws the covered pixels of a template with its upper left corner at this position. Parts outside are
+    /// cut off.
     pub fn stamp(&mut self, x: i64, y: i64, template: &Template, colour: Colour) {
         let rows = self.rows();
         for (dy, line) in template.coverage.chunks_exact(template.width).enumerate() {

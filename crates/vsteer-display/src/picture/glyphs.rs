@@ -1,17 +1,19 @@
-//! What do letters and symbols look like? Strokes on a grid, drawn once, with soft edges, as templates that pictures and the score both use.
+//! The shapes of letters and symbols: strokes on a grid, drawn once with soft edges, as templates for both
+//! the pictures and the score.
 //!
-//! An own face of capitals and digits, plain and of one width, as instruments have it: no font of the system's decides what can be read.
-//! A letter is a cell of 7x10 pixels, about 10 point on a screen of 96 dots per inch; a symbol is one of 11x11.
+//! The project has its own typeface of capitals and digits, plain and of fixed width, as on instruments. So
+//! no system font influences what can be read. A letter is a cell of 7x10 pixels, about 10 point on a screen
+//! of 96 dots per inch. A symbol is a cell of 11x11.
 //!
 //! Left out: small letters, positions between pixels.
 
 use crate::quality::score::Template;
 
-/// Of a letter's cell, pixels.
+/// Size of a letter's cell, pixels.
 pub const LETTER: (usize, usize) = (7, 10);
-/// Of a symbol's.
+/// Size of a symbol's cell, pixels.
 pub const SYMBOL: (usize, usize) = (11, 11);
-/// Half of a stroke's width, pixels.
+/// Half the width of a stroke, pixels.
 const RADIUS: f32 = 0.6;
 
 /// Strokes of each letter on a grid of 4x6 with its origin at the top left. A point is two digits (column, row); a comma
@@ -55,7 +57,7 @@ const LETTERS: [(char, &str); 37] = [
     ('Z', "00 40 06 46"),
     ('-', "03 43"),
 ];
-/// Likewise on a grid of 8x8.
+/// The same for symbols, on a grid of 8x8.
 const SYMBOLS: [&str; 8] = [
     "40 70 84 78 48 18 04 10 40",
     "00 80 88 08 00",
@@ -76,7 +78,7 @@ pub fn symbols() -> Vec<Template> {
     SYMBOLS.iter().map(|lines| drawn(lines, SYMBOL, [8, 8])).collect()
 }
 
-/// A letter's place in the alphabet; none for a blank and what there is no letter for.
+/// A letter's index in the alphabet; `None` for a blank and for characters without a shape.
 pub fn letter(c: char) -> Option<usize> {
     LETTERS.iter().position(|(l, _)| *l == c)
 }
@@ -113,7 +115,7 @@ fn drawn(lines: &str, (width, height): (usize, usize), grid: [usize; 2]) -> Temp
     }
 }
 
-/// From a point to a line between two.
+/// The distance from a point to the line between two points.
 fn distance(p: [f32; 2], [a, b]: [[f32; 2]; 2]) -> f32 {
     let (dx, dy) = (b[0] - a[0], b[1] - a[1]);
     let along = ((p[0] - a[0]) * dx + (p[1] - a[1]) * dy) / (dx * dx + dy * dy).max(f32::MIN_POSITIVE);
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
     use crate::quality::score::{Luma, Mark, recovered};
 
-    /// Each is told from all others, on paper of either brightness.
+    /// Each can be distinguished from all others, on bright and on dark backgrounds.
     #[test]
     fn every_letter_and_symbol_can_be_told() {
         for (alphabet, (width, height)) in [(letters(), LETTER), (symbols(), SYMBOL)] {

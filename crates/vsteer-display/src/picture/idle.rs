@@ -1,4 +1,4 @@
-//! A desktop on which only the clock goes: what most of them are most of the time.
+//! A desktop on which only the clock changes, the most common state of desktops.
 
 use super::canvas::{Band, Size};
 use super::{Glyphs, Marks, Scene, glyphs, letters_of, word, write};
@@ -6,10 +6,10 @@ use super::{Glyphs, Marks, Scene, glyphs, letters_of, word, write};
 const ICONS: usize = 24;
 const ICON: (usize, usize) = (96, 80);
 const INK: [u8; 3] = [255, 255, 255];
-/// The clock shows seconds at this rate.
+/// The frame rate that the clock assumes for its seconds.
 const FRAMES_PER_S: u32 = 60;
 
-/// See the file's head.
+/// The scene; see the head of this file.
 pub struct Idle {
     size: Size,
     seed: u64,
@@ -20,7 +20,7 @@ impl Idle {
         Idle { size, seed }
     }
 
-    /// All that is written: left, top, text.
+    /// All texts: left, top, text.
     fn words(&self, frame: u32) -> Vec<(usize, usize, String)> {
         let rows = (self.size.height.saturating_sub(60) / ICON.1).max(1);
         let icon =

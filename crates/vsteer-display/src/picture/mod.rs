@@ -1,12 +1,13 @@
-//! What is on the screen? A seeded picture that moves, of which it is known what stands where.
+//! The picture on the screen: it moves, depends only on a seed, and the position of everything on it is
+//! known.
 //!
 //! ```text
-//! targets  N moving targets with symbol, vector and label on a map, as in the first seed of this project      video  a film in a window
-//! text     text that scrolls     sheet  a table in which cells change     idle  a desktop on which only the clock goes
-//! canvas   what is drawn on      glyphs letters and symbols               number  the frame's number, for machines
+//! targets  N moving targets with symbol, vector and label on a map, as in the paper that targets.rs names          video  a film in a window
+//! text     text that scrolls     sheet  a table in which cells change     idle  a desktop on which only the clock changes
+//! canvas   the surface for drawing   glyphs letters and symbols           number  the frame's number, for machines
 //! ```
-//! A frame is a function of picture, size, seed and number alone: who scores one that came draws it again. It is drawn by several threads, each
-//! its band of rows, as the seed's application does.
+//! A frame depends only on picture, size, seed and number. So to score a received frame, vsteer draws it
+//! again. Several threads draw it, each a band of rows, as the application in that paper does.
 //!
 //! Left out: sound, a pointer.
 
@@ -24,7 +25,7 @@ use crate::quality::score::{Mark, Template};
 use canvas::{Band, Colour, PIXEL, Size};
 use vsteer_core::{Fault, FaultKind};
 
-/// What can be shown.
+/// The kinds of pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Moving targets on a map
@@ -40,7 +41,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it is asked for.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Targets => "targets",
@@ -52,12 +53,12 @@ impl Kind {
     }
 }
 
-/// What was drawn where, of a frame.
+/// The positions of symbols and letters in a frame.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Of the alphabet of symbols.
+    /// Symbols, by index in their alphabet.
     pub symbols: Vec<Mark>,
-    /// Of the alphabet of letters.
+    /// Letters, by index in their alphabet.
     pub letters: Vec<Mark>,
 }
 
@@ -66,15 +67,15 @@ trait Scene: Send + Sync {
     /// Draws a band of a frame.
     fn draw(&self, frame: u32, band: &mut Band, glyphs: &Glyphs);
 
-    /// What is where; what lies partly outside is left out.
+    /// The positions of symbols and letters, without those partly outside.
     fn marks(&self, frame: u32) -> Marks;
 }
 
 /// The alphabets, drawn once.
 pub struct Glyphs {
-    /// Of symbols.
+    /// The symbols' templates.
     pub symbols: Vec<Template>,
-    /// Of letters.
+    /// The letters' templates.
     pub letters: Vec<Template>,
 }
 
@@ -86,10 +87,11 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The picture of this kind, size and seed, with so many targets if it has some.
+    /// The picture of this kind, size and seed, with this many targets if it has targets.
     ///
     /// # Errors
-    /// A size that is too small for a frame's number or that codecs cannot halve; no target, or more than a million.
+    /// A size that is too small for a frame's number or that codecs cannot halve; no target, or more than a
+    /// million.
     pub fn new(kind: Kind, size: Size, targets: u32, seed: u64) -> Result<Picture, Fault> {
         let bad = |what: String| Err(Fault::new(FaultKind::BadInput, what));
         let Size { width, height } = size;
@@ -122,10 +124,10 @@ impl Picture {
         self.size
     }
 
-    /// Draws a frame by so many threads, its number included; what those used of a CPU beside this one, ns.
+    /// Draws a frame with its number, using this many threads. Returns the CPU time of the other threads, ns.
     ///
     /// # Panics
-    /// The pixels are not the picture's, or there is no thread.
+    /// If `pixels` has the wrong size, or there is no thread.
     pub fn draw(&self, frame: u32, pixels: &mut [u8], threads: usize) -> u64 {
         assert!(pixels.len() == self.size.bytes() && threads > 0, "a frame of the picture's size");
         let width = self.size.width;
@@ -153,7 +155,7 @@ impl Picture {
         })
     }
 
-    /// What is where in a frame, but for what its number covers.
+    /// The positions in a frame, without those that the number covers.
     pub fn marks(&self, frame: u32) -> Marks {
         let mut marks = self.scene.marks(frame);
         let Size { width, height } = self.size;
@@ -167,25 +169,25 @@ impl Picture {
         marks
     }
 
-    /// The alphabets.
+    /// The alphabets of symbols and letters.
     pub fn glyphs(&self) -> &Glyphs {
         &self.glyphs
     }
 }
 
-/// Writes a line, a letter after the other.
+/// Writes a line of letters.
 fn write(band: &mut Band, x: usize, y: usize, text: &str, colour: Colour, glyphs: &Glyphs) {
     letters_of(x, y, text).for_each(|m| band.stamp(m.x as i64, m.y as i64, &glyphs.letters[m.which], colour));
 }
 
-/// Where its letters stand.
+/// The positions of its letters.
 fn letters_of(x: usize, y: usize, text: &str) -> impl Iterator<Item = Mark> + '_ {
     let mark = move |(i, c)| Some(Mark { x: x + i * glyphs::LETTER.0, y, which: glyphs::letter(c)? });
     text.chars().enumerate().filter_map(mark)
 }
 
-/// Numbers that look drawn by lot, the same on every machine: SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
-/// OOPSLA 2014).
+/// Pseudorandom numbers, the same on every machine: SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable
+/// pseudorandom number generators", OOPSLA 2014).
 fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -193,12 +195,12 @@ fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The `n`th of a seed.
+/// The `n`th number of a seed.
 pub fn drawn(seed: u64, n: u64) -> u64 {
     mix(mix(seed).wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// Five letters or digits, by lot.
+/// A pseudorandom word of this many letters and digits.
 fn word(seed: u64, n: u64, length: usize) -> String {
     const ALL: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mut lot = drawn(seed, n);

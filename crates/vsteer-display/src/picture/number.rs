@@ -1,22 +1,24 @@
-//! Which frame is it? Its number, in black and white blocks along the upper left edge, which survive any codec that leaves anything legible.
+//! The frame's number as black and white blocks along the upper left edge. They survive any codec that leaves
+//! anything legible.
 //!
-//! Four blocks to find it by (white, black, white, black), 32 of the number, 8 of a check. A reader that is shown a window a little off
-//! (a frame around it, a scrolled client) finds it by looking around.
+//! There are four blocks to find it (white, black, white, black), 32 for the number, and 8 for a check. If a
+//! window is a little off (a frame around it, a scrolled client), the reader searches the area around.
 //!
-//! Source: the check is CRC-8 of the polynomial 0x07 (as in ITU-T I.432.1, without its final addition). Left out: pictures that are scaled.
+//! Source: the check is CRC-8 of the polynomial 0x07 (as in ITU-T I.432.1, without its final addition). Left
+//! out: scaled pictures.
 
 use super::canvas::{Band, PIXEL, Size};
 
-/// A block's edge, pixels.
+/// The edge of a block, pixels.
 const BLOCK: usize = 8;
 const FIND: [bool; 4] = [true, false, true, false];
 const BITS: usize = 32;
 const CHECK: usize = 8;
-/// Of the whole, pixels.
+/// Width of all blocks together, pixels.
 pub const WIDTH: usize = (FIND.len() + BITS + CHECK) * BLOCK;
-/// Of the whole, pixels.
+/// Height of all blocks, pixels.
 pub const HEIGHT: usize = BLOCK;
-/// How far it is looked around, pixels.
+/// The size of the searched area, pixels.
 const AROUND: usize = 40;
 
 pub fn draw(frame: u32, band: &mut Band) {
@@ -36,20 +38,20 @@ fn check(frame: u32) -> u8 {
     })
 }
 
-/// A frame's number, and where its left upper corner is: mostly at the origin.
+/// A frame's number, and the position of its upper left corner, usually the origin.
 pub fn read(pixels: &[u8], size: Size) -> Option<(u32, [usize; 2])> {
     let around = |size: usize, whole: usize| Some(0..AROUND.min(size.checked_sub(whole)? + 1));
     let (across, down) = (around(size.width, WIDTH)?, around(size.height, HEIGHT)?);
     let strip = |at| Some((Strip { pixels, width: size.width, at }.read()?, at));
     let sharp = |(frame, at): &(u32, [usize; 2])| Strip { pixels, width: size.width, at: *at }.agrees(*frame);
-    // A little off, the middle of each block is still its own.
+    // If the picture is a little off, the middle of each block still belongs to the same block.
     let origin = strip([0, 0]).filter(|found| sharp(found) * 20 >= WIDTH * HEIGHT * 19);
     origin.or_else(|| {
         down.flat_map(|y| across.clone().map(move |x| [x, y])).filter_map(strip).max_by_key(sharp)
     })
 }
 
-/// Where a number may be.
+/// A possible position of the number.
 struct Strip<'a> {
     pixels: &'a [u8],
     width: usize,
@@ -57,12 +59,12 @@ struct Strip<'a> {
 }
 
 impl Strip<'_> {
-    /// A pixel's brightness, by its green.
+    /// A pixel's brightness, from its green value.
     fn pixel(&self, x: usize, y: usize) -> u8 {
         self.pixels[((self.at[1] + y) * self.width + self.at[0] + x) * PIXEL + 1]
     }
 
-    /// By its middle: edges are what codecs blur.
+    /// Uses the middle of the block, because codecs blur edges.
     fn is_white(&self, block: usize) -> bool {
         let middle = [(3, 3), (4, 3), (3, 4), (4, 4)];
         middle.iter().map(|(x, y)| u32::from(self.pixel(block * BLOCK + x, *y))).sum::<u32>() > 4 * 127
@@ -79,7 +81,7 @@ impl Strip<'_> {
         (bits(FIND.len() + BITS, CHECK) == u32::from(check(frame))).then_some(frame)
     }
 
-    /// How many of its pixels are as they are where this number is drawn.
+    /// How many of its pixels have the value that drawing this number would give.
     fn agrees(&self, frame: u32) -> usize {
         let of_block = |(i, white): (usize, bool)| {
             let pixels = (0..HEIGHT).flat_map(|y| (0..BLOCK).map(move |x| (x, y)));
@@ -100,7 +102,7 @@ mod tests {
             let mut pixels = vec![90; size.bytes()];
             draw(frame, &mut Band::new(&mut pixels, size.width, 0));
             assert_eq!(read(&pixels, size), Some((frame, [0, 0])));
-            // A border of 7 pixels to the left and of 3 rows.
+            // The window has a border of 7 pixels on the left and 3 rows.
             let mut off = vec![200; size.bytes()];
             for y in 0..BLOCK {
                 let from = y * size.width * PIXEL;
@@ -108,7 +110,7 @@ mod tests {
                 off[to..to + WIDTH * PIXEL].copy_from_slice(&pixels[from..from + WIDTH * PIXEL]);
             }
             assert_eq!(read(&off, size), Some((frame, [7, 3])));
-            // One block turned.
+            // One block is inverted.
             Band::new(&mut pixels, size.width, 0).fill(
                 10 * BLOCK,
                 0,

@@ -1,17 +1,17 @@
-//! A table: cells with numbers, of which a few change each frame, as in a sheet that follows a market.
+//! A table of numbers in which a few cells change each frame, like a sheet with live market prices.
 
 use super::canvas::{Band, Size};
 use super::{Glyphs, Marks, Scene, drawn, letters_of, write};
 
 const CELL: (usize, usize) = (80, 20);
-/// A cell changes once in so many frames, each in another one.
+/// A cell changes once in this many frames; different cells change in different frames.
 const EVERY: u64 = 120;
 const INK: [u8; 3] = [20, 20, 20];
 const PAPER: [u8; 3] = [255, 255, 255];
 const LINE: [u8; 3] = [208, 208, 208];
 const HEAD: [u8; 3] = [236, 228, 220];
 
-/// See the file's head.
+/// The scene; see the head of this file.
 pub struct Sheet {
     size: Size,
     seed: u64,
@@ -22,14 +22,14 @@ impl Sheet {
         Sheet { size, seed }
     }
 
-    /// What stands in a cell: a number that is another one after each change.
+    /// The content of a cell: a number that differs after each change.
     fn cell(&self, frame: u32, n: u64) -> String {
         let lot = drawn(self.seed, n);
         let changes = (u64::from(frame) + lot % EVERY) / EVERY;
         format!("{:>6}-{}", drawn(lot, changes) % 1_000_000, n % 10)
     }
 
-    /// Cells of these rows: left, top, what stands there.
+    /// The cells of these rows: left, top, text.
     fn cells(
         &self,
         frame: u32,

@@ -1,22 +1,24 @@
-//! Moving targets: what an operator of a radar, a traffic control or a game of war looks at.
+//! Moving targets, as on the screen of a radar operator, in traffic control or in a war game.
 //!
-//! Each has a symbol, a vector to where it will be in two seconds, and a label of five letters; it moves straight on and comes back at the
-//! other edge. Below lies a map that does not move: a sea and land by smooth noise, with lines of height and a grid. The later target covers the earlier.
+//! Each target has a symbol, a vector to its position in two seconds, and a label of five letters. It moves
+//! straight and re-enters at the opposite edge. Below is a fixed map: sea and land from smooth noise, with
+//! contour lines and a grid. Later targets cover earlier ones.
 //!
-//! Source: J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022: 1,000 to 10,000 targets. What its symbols looked like is not printed. Left out:
-//! curves, targets that appear.
+//! Source: J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022: 1,000 to 10,000 targets. The paper does
+//! not show its symbols. Left out: curves, targets that appear.
 
 use super::canvas::{Band, Colour, PIXEL, Size};
 use super::{Glyphs, Marks, Scene, drawn, glyphs, letters_of, mix, word, write};
 use crate::quality::score::Mark;
 
 const LABEL: usize = 5;
-/// Pixels a frame, in either direction, at most: 3 is a screen's width in ten seconds at 60 frames per second.
+/// The most pixels per frame, in each direction: 3 is a screen's width in ten seconds at 60 frames per
+/// second.
 const SPEED_MOST: f32 = 3.0;
-/// Frames that a vector looks ahead.
+/// How many frames ahead a vector points.
 const AHEAD: f32 = 12.0;
 const COLOURS: [Colour; 4] = [[80, 255, 80], [60, 80, 255], [80, 230, 255], [255, 200, 80]];
-/// The map's noise: cells of so many pixels.
+/// The map's noise has cells of this many pixels.
 const CELL: usize = 160;
 const GRID: usize = 120;
 
@@ -29,7 +31,7 @@ struct Target {
 }
 
 impl Target {
-    /// Where its symbol's left upper corner is.
+    /// The position of the upper left corner of its symbol.
     fn place(&self, frame: u32, size: Size) -> [usize; 2] {
         let along = |i: usize, size: usize| {
             (self.at[i] + self.speed[i] * frame as f32).rem_euclid((size - glyphs::SYMBOL.0) as f32) as usize
@@ -38,7 +40,7 @@ impl Target {
     }
 }
 
-/// See the file's head.
+/// The scene; see the head of this file.
 pub struct Targets {
     size: Size,
     all: Vec<Target>,
@@ -69,7 +71,7 @@ impl Scene for Targets {
         for y in rows.clone() {
             band.row(y).copy_from_slice(&self.map[y * line..(y + 1) * line]);
         }
-        // What a target may cover beyond its symbol.
+        // How far a target may reach beyond its symbol.
         let reach = (AHEAD * SPEED_MOST) as usize + glyphs::SYMBOL.1;
         for target in &self.all {
             let [x, y] = target.place(frame, self.size);
@@ -95,7 +97,7 @@ impl Scene for Targets {
     }
 }
 
-/// Sea, land, lines of height, a grid.
+/// Sea, land, contour lines, a grid.
 fn map(size: Size, seed: u64) -> Vec<u8> {
     let lot = |x: usize, y: usize| (mix(seed ^ (x as u64) << 32 ^ y as u64) >> 40) as f32 / (1 << 24) as f32;
     let smooth = |t: f32| t * t * (3.0 - 2.0 * t);

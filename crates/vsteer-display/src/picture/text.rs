@@ -1,18 +1,18 @@
-//! Text that scrolls: a page of words, dark on white, as one reads a log or a document.
+//! Text that scrolls: a page of words, dark on white, like a log or a document.
 //!
-//! It moves up by [`STEP`] pixels a frame, without end: line after line is drawn by lot from its number.
+//! It moves up by [`STEP`] pixels per frame without end. Each line is pseudorandom, from its number.
 
 use super::canvas::{Band, Size};
 use super::{Glyphs, Marks, Scene, glyphs, letters_of, word, write};
 
-/// Pixels a frame.
+/// Pixels per frame.
 const STEP: usize = 4;
 const LINE: usize = 14;
 const MARGIN: usize = 16;
 const INK: [u8; 3] = [40, 30, 30];
 const PAPER: [u8; 3] = [252, 252, 252];
 
-/// See the file's head.
+/// The scene; see the head of this file.
 pub struct Text {
     size: Size,
     seed: u64,
@@ -40,7 +40,8 @@ impl Text {
         line
     }
 
-    /// The lines that are seen at least in part among these rows, and where their upper edges are; a line that has begun above the screen is left out.
+    /// The lines at least partly visible in these rows, with their upper edges; without a line that begins
+    /// above the screen.
     fn seen(&self, frame: u32, rows: std::ops::Range<usize>) -> impl Iterator<Item = (usize, String)> + '_ {
         let scrolled = frame as usize * STEP;
         let first = (scrolled + rows.start).saturating_sub(LINE) / LINE;

@@ -1,9 +1,10 @@
-//! A film in a window on a desktop: waves of colour with grain, which move as a film does, and text beside it.
+//! A film in a window on a desktop, with text beside it. The film is waves of colour with grain, which move
+//! as in a film.
 
 use super::canvas::{Band, PIXEL, Size};
 use super::{Glyphs, Marks, Scene, idle::Idle, mix};
 
-/// See the file's head.
+/// The scene; see the head of this file.
 pub struct Video {
     size: Size,
     seed: u64,
@@ -15,7 +16,7 @@ impl Video {
         Video { size, seed, beside: Idle::new(size, seed) }
     }
 
-    /// The window: left, top, right, bottom; the right half or so.
+    /// The window: left, top, right, bottom; about the right half.
     fn window(&self) -> [usize; 4] {
         let Size { width, height } = self.size;
         [width * 2 / 5, height / 8, width - 8, height - 32]
@@ -32,7 +33,7 @@ impl Scene for Video {
             let mut grain = mix(self.seed ^ u64::from(frame) << 32 ^ y as u64);
             for (x, pixel) in band.row(y)[left * PIXEL..right * PIXEL].chunks_exact_mut(PIXEL).enumerate() {
                 let u = x as f32 / 60.0;
-                // A wave by its parabola: a sine's cost is not what is to be shown.
+                // A parabola instead of a sine wave, because drawing should be cheap.
                 let wave = |p: f32| {
                     let p = p.rem_euclid(2.0) - 1.0;
                     4.0 * p * (1.0 - p.abs())

@@ -1,25 +1,30 @@
-//! Which codec should it be, with which settings, by what was measured, and what would change that?
+//! Recommends a codec and its settings from the measured runs, and says what would change the recommendation.
 //!
-//! Runs of one picture over one link are compared. A codec gives as many legible frames a second as were measured, or as the server's CPU that is allowed affords where that is less: a frame's
-//! cost is taken for the same at other rates, which is so where quality is constant and about so where a rate is held. It will do where these are enough. Of those that will do the one with the
-//! most is taken; those within [`ALIKE`] of it are as good, and of these the one that takes least of the server's CPU. Of each other codec it is said what binds it: that it cannot be read at its
-//! rate, the CPU, or the link; with the CPU or the rate that it would need for what is asked.
+//! The advice compares runs of one picture over one link. A codec's value is its measured legible frames per
+//! second, or what the allowed CPU of the server affords, if that is less. This assumes that a frame costs
+//! the same at other frame rates, which holds if quality is constant and roughly if a rate is held. A codec
+//! is good enough if its value reaches the requirement. Of those, the one with most frames is taken. Those
+//! within [`ALIKE`] of it are equally good; of these, the one that uses least of the server's CPU is taken.
+//! For each other codec the advice names its limit: legibility, the CPU, or the link, with the CPU or the
+//! rate that the requirement would need.
 //!
-//! What a real server takes of a CPU is partly by the second and not by the frame (taking what is drawn): fewer frames of it save less than their part, so nothing is counted on that, and what it would
-//! need for more is an upper bound. Left out: the viewer's CPU, which is told beside; prices; what a codec would make of other settings than those that were measured.
+//! Part of a real server's CPU time depends on time and not on frames (for example capturing the screen). So
+//! fewer frames save less than their part. The advice therefore counts no savings there, and the CPU that a
+//! server would need for more frames is an upper bound. Left out: the viewer's CPU, which is reported
+//! separately; prices; the effect of settings that were not measured.
 
 use super::row::Row;
 use serde::{Deserialize, Serialize};
 
-/// Legible frames per second within so much of the best are as good: nobody sees it.
+/// Legible frame rates within this part of the best are equally good, because no person sees the difference.
 const ALIKE: f64 = 0.05;
 
-/// What is wanted.
+/// The requirements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Legible frames per second, at least.
+    /// The least legible frames per second.
     pub fps: f64,
-    /// Of the server's CPU, in percent of one pCPU, at most.
+    /// The most of the server's CPU, in percent of one pCPU.
     pub cpu_percent: f64,
 }
 
@@ -27,51 +32,51 @@ pub struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// It will do, and another one does better.
+    /// It is good enough, but another one is better.
     Nothing,
-    /// What it sends cannot be read, or nothing came.
+    /// What it sends cannot be read, or nothing arrived.
     Legibility,
-    /// The server's CPU.
+    /// The server's CPU limits it.
     Cpu,
     Link,
-    /// Something else on the way: the viewer, or a machine that was busy.
+    /// Something else on the path: the viewer, or a busy machine.
     Other,
 }
 
-/// What is said of one codec.
+/// The judgement of one codec.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     pub codec: String,
-    /// The quantizer that it was given, where it was given one.
+    /// The quantizer that was set, if any.
     pub quantizer: Option<i32>,
-    /// The rate that it was told to hold, bit/s, where it was told one.
+    /// The rate that it should hold, bit/s, if any.
     pub codec_bit_s: Option<u64>,
-    /// Will it do?
+    /// Is it good enough?
     pub does: bool,
-    /// Legible frames per second, as measured.
+    /// Measured legible frames per second.
     pub legible_fps: f64,
-    /// Of these, what the server's CPU that is allowed affords.
+    /// How many of these the allowed server CPU affords.
     pub affords_fps: f64,
-    /// The part of letters and symbols that can be read; none where nothing came or nothing was to be read.
+    /// The share of readable letters and symbols; `None` if nothing arrived or there was nothing to read.
     pub legibility: Option<f64>,
-    /// Of the server's CPU at those frames that it sent, in percent of one pCPU.
+    /// The server's CPU for the frames that it sent, in percent of one pCPU.
     pub cpu_percent: f64,
-    /// The same for the frames that are wanted.
+    /// The same for the required frames.
     pub needs_percent: f64,
-    /// What it sent, Mbit/s.
+    /// The sent data, Mbit/s.
     pub mbit_s: f64,
-    /// The same for the frames that are wanted; none where nothing came.
+    /// The same for the required frames; `None` if nothing arrived.
     pub needs_mbit_s: Option<f64>,
     /// Why it was not taken.
     pub bound_by: Bound,
 }
 
-/// For one picture over one link.
+/// The advice for one picture over one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// What is on the screen.
     pub picture: String,
-    /// Of a picture that has some.
+    /// The number of targets, if the picture has targets.
     pub targets: Option<u32>,
     pub size: [usize; 2],
     /// Frames per second that the application would draw.
@@ -80,13 +85,13 @@ pub struct Advice {
     pub link_bit_s: Option<u64>,
     /// The link's delay each way, ms.
     pub link_delay_ms: Option<f64>,
-    /// What may wait for the link's rate, bytes.
+    /// How much may wait for the link's rate, bytes.
     pub link_queue_bytes: Option<usize>,
-    /// Datagrams that the link loses, %.
+    /// The share of datagrams that the link loses, %.
     pub link_loss_percent: Option<f64>,
-    /// Which codec to take, the first of `all`; none where none will do.
+    /// The recommended codec, the first of `all`; `None` if none is good enough.
     pub take: Option<String>,
-    /// All, the best first.
+    /// All codecs, the best first.
     pub all: Vec<Judged>,
 }
 
@@ -113,7 +118,7 @@ fn of_group(rows: &[&Row], wanted: Wanted) -> Advice {
     let mut all: Vec<Judged> = rows.iter().map(|row| judge(row, wanted)).collect();
     let best = all.iter().filter(|j| j.does).map(|j| j.affords_fps).fold(0.0, f64::max);
     let among = |j: &Judged| j.does && j.affords_fps >= (1.0 - ALIKE) * best;
-    // Those as good as the best by their CPU, then the others by their frames.
+    // First those as good as the best, by their CPU; then the others, by their frames.
     all.sort_by(|a, b| {
         among(b).cmp(&among(a)).then(b.does.cmp(&a.does)).then_with(|| {
             if among(a) {
@@ -139,9 +144,9 @@ fn of_group(rows: &[&Row], wanted: Wanted) -> Advice {
 }
 
 fn judge(row: &Row, wanted: Wanted) -> Judged {
-    // A picture without letters is legible where it comes.
+    // A picture without letters counts as legible if it arrives.
     let legible_fps = row.legible_fps.unwrap_or(row.received_fps);
-    // What nobody saw has no cost per frame; it is told that nothing came.
+    // Frames that were never presented have no cost per frame. The advice says that nothing arrived.
     let server_ms = row.cpu.server_ms.unwrap_or(0.0);
     let cpu_percent = server_ms * row.sent_fps.unwrap_or(row.received_fps) / 10.0;
     let foreign = row.negotiated.is_some();
@@ -157,7 +162,7 @@ fn judge(row: &Row, wanted: Wanted) -> Judged {
     let does = affords_fps >= wanted.fps && row.received_fps > 0.0;
     let needs_mbit_s = row.bytes_per_frame.map(|bytes| bytes * 8e-6 * wanted.fps);
     let link_mbit_s = row.link_bit_s.map(|bits| bits as f64 / 1e6);
-    // Enough frames came, or few of those that came could be read: faster would not help.
+    // Either enough frames arrived, or few of them could be read. In both cases more speed would not help.
     let unread = legible_fps < wanted.fps
         && row.legible_fps.is_some()
         && (row.received_fps >= wanted.fps || legible_fps < 0.5 * row.received_fps);
@@ -168,7 +173,7 @@ fn judge(row: &Row, wanted: Wanted) -> Judged {
     } else if unread || row.received_fps == 0.0 {
         Bound::Legibility
     } else if over_link && foreign && !enough {
-        // Its bytes are by the frame, its CPU time not all.
+        // Its bytes depend on the frames, but only part of its CPU time does.
         Bound::Link
     } else if needs_percent > wanted.cpu_percent || enough {
         Bound::Cpu
@@ -277,19 +282,20 @@ mod tests {
         assert_eq!((judged("wide").bound_by, judged("wide").needs_mbit_s), (Bound::Link, Some(48.0)));
     }
 
-    /// A codec that its CPU binds takes all of it whatever it gives: what counts is what the frames take that are wanted.
+    /// A codec that the CPU limits uses all of it at any frame rate. So the CPU for the required frames
+    /// decides.
     #[test]
     fn one_that_takes_all_of_a_cpu_will_do_where_fewer_frames_are_enough() {
         let judged = of(&row("h264", 59.0, 59.0, 14.0, 50e3));
         assert!(judged.does && judged.bound_by == Bound::Nothing, "{judged:?}");
         assert!((judged.cpu_percent - 82.6).abs() < 0.1 && (judged.needs_percent - 28.0).abs() < 1e-9);
-        // Half of a CPU affords 35.7 of its 59.
+        // Half a CPU affords 35.7 of its 59 frames per second.
         assert!((judged.affords_fps - 35.7).abs() < 0.1, "{judged:?}");
-        // One that gives as many for more is not as good; within the CPU, frames decide.
+        // A codec with the same frames for more CPU is not as good; within the allowed CPU, frames decide.
         let advice =
             advise(&[row("h264", 59.0, 59.0, 14.0, 50e3), row("slower", 40.0, 40.0, 12.0, 50e3)], WANTED);
         assert_eq!(advice[0].take.as_deref(), Some("slower"));
-        // A real server's is not all by the frame: nobody knows what it would take for fewer.
+        // A real server's CPU time does not depend only on frames, so its need for fewer frames is unknown.
         let mut server = row("server", 59.0, 59.0, 14.0, 50e3);
         server.negotiated = Some("as it came".into());
         assert_eq!((of(&server).does, of(&server).bound_by), (false, Bound::Cpu));

@@ -1,44 +1,46 @@
-//! How evenly did frames come?
+//! Measures how evenly frames arrived.
 //!
-//! From the times at which frames were presented: per second, gaps from one to the next, stalls, jitter, and what the first seed of this project calls
-//! fluctuation: how far the frames of single seconds are from their mean. Gaps at the window's ends count, so that a display that stands still from
-//! some moment on is not one that was fast while it lived.
+//! From the times at which frames were presented, this file computes: frames per second, gaps between frames,
+//! stalls, jitter, and fluctuation. Fluctuation is how far the frame counts of single seconds are from their
+//! mean, as in the source below. Gaps at the window's ends count. So a display that stops at some
+//! time does not look fast because of its earlier speed.
 //!
-//! Source: J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022 (fluctuation of the frame rate); RFC 3550, 6.4.1 (jitter as the mean difference of
-//! successive gaps; here plainly averaged). Left out: frames that came twice.
+//! Source: J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022 (fluctuation of the frame rate); RFC 3550,
+//! 6.4.1 (jitter as the mean difference of successive gaps; here a plain average). Left out: frames that
+//! arrived twice.
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::stats;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// A picture that stands still for so long looks broken.
+/// A picture that does not change for this long looks broken.
 pub const STALL_NS: u64 = 250_000_000;
 
-/// What frames of a window were.
+/// The frames of a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Frames {
     pub n: usize,
     /// Frames per second.
     pub per_s: f64,
-    /// Half of the 95 % interval of it, from the window's whole seconds; `None` with fewer than two.
+    /// Half the width of its 95 % interval, from the window's whole seconds; `None` with fewer than two.
     pub per_s_margin: Option<f64>,
     /// Standard deviation of the frames of single seconds, in percent of their mean; `None` with fewer than two seconds or no frame.
     pub fluctuation_percent: Option<f64>,
-    /// The 95 % interval of it.
+    /// Its 95 % interval.
     pub fluctuation_interval: Option<[f64; 2]>,
-    /// From a frame to the next, ms: median, 95th and 99th percentile, longest.
+    /// Gap between frames, ms: median, 95th and 99th percentile, longest.
     pub gap_ms: Option<[f64; 4]>,
-    /// Gaps of [`STALL_NS`] and more.
+    /// Number of gaps of at least [`STALL_NS`].
     pub stalls: usize,
-    /// Mean difference of a gap from the one before, ms.
+    /// Mean difference between a gap and the previous one, ms.
     pub jitter_ms: Option<f64>,
 }
 
 impl Frames {
-    /// Of a window, from the times of its frames in order.
+    /// Measures a window, from the times of its frames in order.
     ///
     /// # Panics
-    /// An empty window, times out of order or outside.
+    /// An empty window; times out of order or outside.
     pub fn of(times_ns: &[u64], from_ns: u64, until_ns: u64) -> Frames {
         assert!(from_ns < until_ns, "a window has a length");
         assert!(times_ns.is_sorted(), "in order");
@@ -98,9 +100,10 @@ mod tests {
         let f = Frames::of(&times, 0, 2 * SECOND_NS);
         assert_eq!((f.per_s, f.stalls), (25.0, 1));
         assert_eq!(f.gap_ms.unwrap()[3], 1020.0);
-        // 50 and 0: the deviation is 35.36 of 25.
+        // 50 and 0 frames: the standard deviation is 35.36, the mean 25.
         assert!((f.fluctuation_percent.unwrap() - 141.421).abs() < 0.001);
-        // Of two seconds nearly nothing is known: the chi-square quantiles of one degree of freedom are 0.00098 and 5.024.
+        // Two seconds give almost no information: the chi-square quantiles for one degree of freedom are
+        // 0.00098 and 5.024.
         let [low, high] = f.fluctuation_interval.unwrap();
         assert!((low - 63.1).abs() < 0.1 && (high / 4512.7 - 1.0).abs() < 0.01, "{low} {high}");
     }

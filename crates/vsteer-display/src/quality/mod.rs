@@ -1,11 +1,12 @@
-//! What has a person at the other end of a remote display seen, and which codec should it have been?
+//! The quality that a person sees at the other end of a remote display, and the advice about codecs.
 //!
 //! ```text
-//! score    how much of a frame that came is still there: legibility, PSNR, SSIM
-//! row      what is said of one run               advise   which codec, and what would change that
-//! frames   how evenly frames came: per second, gaps, stalls, jitter, steadiness
+//! score    how much of a received frame is intact: legibility, PSNR, SSIM
+//! row      the result of one run                  advise   which codec to take, and what would change that
+//! frames   how evenly frames arrived: per second, gaps, stalls, jitter, steadiness
 //! ```
-//! Pixels are bytes in the order blue, green, red, unused, row after row without padding, as capture gives them.
+//! Pixels are bytes in the order blue, green, red, unused, row after row without padding, as capture gives
+//! them.
 
 pub mod advise;
 pub mod frames;

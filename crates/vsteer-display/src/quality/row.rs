@@ -1,135 +1,147 @@
-//! What is said of one run through a codec: rates, latency, bytes, CPU, and how much could be read.
+//! The result of one run through a codec: rates, latency, bytes, CPU, and how much could be read.
 //!
-//! A noun, as it is written and read again; vsteer-display makes it. Frames count where they were presented within the window. Latency is from the moment at
-//! which the application was to draw a frame to the moment at which it was seen. Units stand at the ends of names.
+//! vsteer-display writes this record and reads it again. Frames count if they were presented within the
+//! window. Latency is from the time at which the application should have drawn a frame to the time at which
+//! it was presented. Names end with the unit.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// By vsteer-display's name.
+    /// vsteer-display's name for the codec.
     pub codec: String,
     /// The library's encoder, or the server's own name and version.
     pub encoder: String,
-    /// What a server of somebody else's and its viewer agreed on, as it was seen in what came.
+    /// What another project's server and its viewer negotiated, according to the received data.
     #[serde(default)]
     pub negotiated: Option<String>,
-    /// What was on the screen.
+    /// The picture on the screen.
     pub picture: String,
-    /// Of a picture that has some.
+    /// The number of targets, if the picture has targets.
     pub targets: Option<u32>,
     pub width: usize,
     pub height: usize,
-    /// Frames per second that the application would draw. None in rows of versions that did not tell it; so are the link's other properties.
+    /// Frames per second that the application would draw. `None` in rows of versions that did not store it;
+    /// the same holds for the link's other properties.
     #[serde(default)]
     pub fps: Option<u32>,
-    /// The link's, bit/s.
+    /// The link's rate, bit/s.
     pub link_bit_s: Option<u64>,
     /// The link's delay each way, ms.
     #[serde(default)]
     pub link_delay_ms: Option<f64>,
-    /// What may wait for the link's rate, bytes.
+    /// How much may wait for the link's rate, bytes.
     #[serde(default)]
     pub link_queue_bytes: Option<usize>,
-    /// Datagrams that the link loses, %.
+    /// The share of datagrams that the link loses, %.
     #[serde(default)]
     pub link_loss_percent: Option<f64>,
-    /// What the encoder was told to hold, bit/s.
+    /// The rate that the encoder should hold, bit/s.
     pub codec_bit_s: Option<u64>,
-    /// The quantizer that it was given, so that its quality matches others'.
+    /// The quantizer that was set so that the quality matches the others'.
     #[serde(default)]
     pub quantizer: Option<i32>,
-    /// From when on was counted, s since 1970: by it others' logs are laid beside. None in rows of versions that did not tell it.
+    /// The start of the window, s since 1970, which is needed to compare with logs of servers. `None` in rows
+    /// of versions that did not store it.
     #[serde(default)]
     pub from_unix_s: Option<f64>,
-    /// For how long was counted, s.
+    /// The length of the window, s.
     pub window_s: f64,
     /// Frames per second that the application drew.
     pub source_fps: f64,
-    /// Frames per second that were given to the link; not known of a server of somebody else's.
+    /// Frames per second that were given to the link; `None` for another project's server, because it is not
+    /// known.
     pub sent_fps: Option<f64>,
     /// Frames per second that were presented.
     pub received_fps: f64,
-    /// Half of the 95 % interval of `received_fps`, from single seconds.
+    /// Half the width of the 95 % interval of `received_fps`, from single seconds.
     pub received_fps_margin: Option<f64>,
-    /// Of those received, the ones that could be read.
+    /// Received frames per second that could be read.
     pub legible_fps: Option<f64>,
-    /// The 95 % interval of `legible_fps`, for it is known from `samples` frames only (Wilson's, times `received_fps`).
+    /// The 95 % interval of `legible_fps`, which comes from only `samples` frames (Wilson's, times
+    /// `received_fps`).
     #[serde(default)]
     pub legible_fps_interval: Option<[f64; 2]>,
-    /// Of letters and symbols that can be read in the source, the part that can be read in what came: mean over `samples` frames.
+    /// The share of the source's readable letters and symbols that are readable in the received frame: mean
+    /// over `samples` frames.
     pub legibility: Option<f64>,
-    /// The frame of them in which least could be read.
+    /// The same for the frame with the smallest share.
     pub legibility_least: Option<f64>,
-    /// Frames that were kept and scored.
+    /// How many frames were kept and scored.
     pub samples: usize,
-    /// Of them those that came as they were shown, to the last bit. None in rows of versions that did not tell it.
+    /// How many of these equal the source in every bit. `None` in rows of versions that did not store it.
     #[serde(default)]
     pub exact_frames: Option<usize>,
-    /// dB, of the mean squared error over all frames that were kept; infinite (null) where all are exact, and null where none was kept.
+    /// dB, from the mean squared error over all kept frames; infinite (null) if all are exact, and null if
+    /// none was kept.
     pub psnr_db: Option<f64>,
-    /// Of brightness, 1 for equal frames.
+    /// Structural similarity of brightness; 1 for equal frames.
     pub ssim: Option<f64>,
-    /// VMAF of the frames that were kept, 0 to 100, motion left out: of a model of natural video. None where it was not asked for.
+    /// VMAF of the kept frames, 0 to 100, without motion; its model comes from natural video. `None` if it
+    /// was not requested.
     #[serde(default)]
     pub vmaf: Option<f64>,
-    /// From frame to frame, ms: median, 95th, 99th percentile, longest.
+    /// Gap between frames, ms: median, 95th, 99th percentile, longest.
     pub gap_ms: Option<[f64; 4]>,
-    /// Gaps of 250 ms and more.
+    /// Number of gaps of at least 250 ms.
     pub stalls: usize,
-    /// Mean change from gap to gap.
+    /// Mean difference between successive gaps.
     pub jitter_ms: Option<f64>,
-    /// Standard deviation of the frames of single seconds, % of their mean.
+    /// Standard deviation of the frame counts of single seconds, % of their mean.
     pub fluctuation_percent: Option<f64>,
-    /// The 95 % interval of `fluctuation_percent`, for single seconds that are drawn from one normal distribution.
+    /// The 95 % interval of `fluctuation_percent`, if single seconds come from one normal distribution.
     #[serde(default)]
     pub fluctuation_interval: Option<[f64; 2]>,
     /// From source to presented, ms: median, 95th, 99th percentile, longest.
     pub latency_ms: Option<[f64; 4]>,
-    /// Where it passed, mean ms.
+    /// Mean time in each stage, ms.
     pub stages_ms: Option<Stages>,
-    /// Of those sent.
+    /// Bytes per sent frame.
     pub bytes_per_frame: Option<f64>,
-    /// What was sent, Mbit/s; of a server of somebody else's what its viewer was given, whether a frame was seen in it or not.
+    /// The sent data, Mbit/s; for another project's server what its viewer received, even without a visible
+    /// frame.
     pub mbit_s: f64,
-    /// See [`Cpu`].
+    /// CPU times; see [`Cpu`].
     pub cpu: Cpu,
-    /// Frames that came and gave no picture.
+    /// Received frames that gave no picture.
     pub broken: usize,
-    /// Frames whose picture was of another number.
+    /// Frames whose picture showed another number.
     pub wrong: usize,
-    /// What was said of the first that failed.
+    /// The first failure's message.
     pub why: Option<String>,
-    /// Where the picture was found in the viewer's window.
+    /// The position of the picture in the viewer's window.
     pub window_offset: [usize; 2],
 }
 
-/// From stage to stage.
+/// Times between stages, ms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stages {
-    /// Drawn and taken.
+    /// From drawn to taken by the server.
     pub capture: f64,
-    /// Colours are made the codec's.
+    /// Converting the colours for the codec.
     pub convert: f64,
     pub encode: f64,
-    /// From the first byte given to the link to the last one that was taken from it: what waits for a viewer that still decodes the one before is in it.
+    /// From the first byte given to the link to the last byte read from it. This includes waiting for a
+    /// viewer that still decodes the previous frame.
     pub link: f64,
-    /// Made a picture.
+    /// Decoding.
     pub decode: f64,
-    /// Made the screen's colours.
+    /// Converting to the screen's colours.
     pub present: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Per frame drawn, ms.
+    /// Per drawn frame, ms.
     pub draw_ms: f64,
-    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads; of a server of somebody else's all of its process, per frame presented, and none where none was.
+    /// Per sent frame, ms: converting, encoding, sending, and the codec's own threads. For another project's
+    /// server: its whole process, per presented frame; `None` without presented frames.
     pub server_ms: Option<f64>,
-    /// Of that encoding alone, and the codec's own threads; not known of a server of somebody else's.
+    /// The part for encoding and the codec's own threads; `None` for another project's server, because it is
+    /// not known.
     pub encode_ms: Option<f64>,
-    /// Per frame presented, ms: receiving, decoding, presenting; none where none was.
+    /// Per presented frame, ms: receiving, decoding, presenting; `None` without presented frames.
     pub viewer_ms: Option<f64>,
-    /// All the rest, in percent of one CPU.
+    /// All other CPU time, in percent of one CPU.
     pub harness_percent: f64,
 }

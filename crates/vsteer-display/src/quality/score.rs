@@ -1,19 +1,24 @@
-//! How much of a frame that came can still be read, and how near is it to what was shown?
+//! Measures how much of a received frame can still be read, and how close it is to the source.
 //!
-//! *Legible* is what the source's symbols and letters can be told from each other by: each is held against every template of its alphabet by normalised
-//! cross-correlation, and is recovered where the right one fits best, and fits. That is asked of the source's own frame first: what
-//! others cover there nobody could read, and it does not count. A frame is legible where [`LEGIBLE_LEAST`] of the rest is recovered.
-//! What the eye forgives (a dull colour, a blurred map) changes nothing; what turns an 8 into a 3 does, which neither PSNR nor SSIM tells.
+//! *Legible* means that the source's symbols and letters can be distinguished. Each is compared with every
+//! template of its alphabet by normalised cross-correlation. It is recovered if the right template fits best,
+//! and fits well enough. The source's own frame is tested first: what is covered by others there cannot be
+//! read and does not count. A frame is legible if [`LEGIBLE_LEAST`] of the rest is recovered. Errors that the
+//! eye tolerates (a dull colour, a blurred map) change nothing. An error that turns an 8 into a 3 counts,
+//! which neither PSNR nor SSIM shows.
 //!
-//! Sources: J. P. Lewis, "Fast template matching", Vision Interface 1995 (normalised cross-correlation); Z. Wang et al., IEEE Trans. Image Processing 13(4), 2004
-//! (SSIM; here over 8x8 windows four pixels apart, each pixel alike, as encoders measure it, not an 11x11 Gaussian); ITU-R BT.601 (luma).
-//! Left out: colour in legibility; templates that are turned or scaled.
+//! Sources: J. P. Lewis, "Fast template matching", Vision Interface 1995 (normalised cross-correlation); Z.
+//! Wang et al., IEEE Trans. Image Processing 13(4), 2004 (SSIM; here over 8x8 windows four pixels apart with
+//! equal weights, as encoders measure it, not an 11x11 Gaussian); ITU-R BT.601 (luma). Left out: colour in
+//! legibility; rotated or scaled templates.
 
 use vsteer_core::stats;
 
-/// Of what can be read in the source's frame, the part that has to be recovered: one letter in ten may be guessed from its word.
+/// The part of what is readable in the source that must be recovered: one letter in ten may be guessed from
+/// its word.
 pub const LEGIBLE_LEAST: f64 = 0.9;
-/// A template that fits the right place in noise alone reaches 0.3 now and then; one blurred by half reaches 0.7.
+/// In pure noise, a template sometimes fits with 0.3 at the right place; a template blurred by half fits with
+/// 0.7.
 const FITS: f64 = 0.5;
 /// SSIM's constants for 8 bits: (0.01 * 255)^2 and (0.03 * 255)^2.
 const C1: f64 = 6.5025;
@@ -23,7 +28,7 @@ const STEP: usize = 4;
 /// Bytes of a pixel.
 const PIXEL: usize = 4;
 
-/// Brightness alone, a byte per pixel.
+/// Only the brightness, one byte per pixel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Luma {
     width: usize,
@@ -32,10 +37,10 @@ pub struct Luma {
 }
 
 impl Luma {
-    /// Of a frame of this width, by BT.601 in whole numbers.
+    /// The brightness of a frame of this width, by BT.601 in integers.
     ///
     /// # Panics
-    /// The pixels are no whole rows.
+    /// If the pixels are not whole rows.
     pub fn of(pixels: &[u8], width: usize) -> Luma {
         assert!(width > 0 && pixels.len().is_multiple_of(PIXEL * width), "whole rows of {width} pixels");
         let bytes = pixels.chunks_exact(PIXEL).map(|p| {
@@ -50,7 +55,7 @@ impl Luma {
     }
 }
 
-/// What one letter or symbol looks like: how much of each pixel it covers, 0 to 255.
+/// The shape of one letter or symbol: how much of each pixel it covers, 0 to 255.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// Pixels of a row.
@@ -59,25 +64,25 @@ pub struct Template {
     pub coverage: Vec<u8>,
 }
 
-/// Where something of an alphabet was drawn.
+/// The position of a drawn letter or symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// Left edge of its template, pixels.
     pub x: usize,
     pub y: usize,
-    /// Which of the alphabet's templates.
+    /// Index of its template in the alphabet.
     pub which: usize,
 }
 
-/// Which of the marks are recovered, in their order. One that lies partly outside is not.
+/// Which of the marks are recovered, in their order. A mark partly outside is not recovered.
 ///
 /// # Panics
-/// The alphabet's templates differ in size, or a mark names one that there is not.
+/// If the alphabet's templates differ in size, or a mark has an invalid index.
 pub fn recovered(frame: &Luma, marks: &[Mark], alphabet: &[Template]) -> Vec<bool> {
     let Some(first) = alphabet.first() else { return vec![false; marks.len()] };
     let (width, pixels) = (first.width, first.coverage.len());
     assert!(alphabet.iter().all(|t| t.width == width && t.coverage.len() == pixels), "one size of template");
-    // With mean 0 and length 1, so that a product is a correlation.
+    // With mean 0 and length 1, so that the product is the correlation.
     let templates: Vec<Vec<f32>> =
         alphabet.iter().map(|t| normalised(t.coverage.iter().map(|c| f32::from(*c)))).collect();
     let height = pixels / width;
@@ -89,7 +94,7 @@ pub fn recovered(frame: &Luma, marks: &[Mark], alphabet: &[Template]) -> Vec<boo
         let patch = normalised(rows.map(|(x, y)| f32::from(frame.at(mark.x + x, mark.y + y))));
         let fit = |t: &Vec<f32>| -> f32 { t.iter().zip(&patch).map(|(a, b)| a * b).sum() };
         let right = fit(&templates[mark.which]);
-        // Dark on bright is as legible.
+        // Dark on bright is equally legible.
         let best = templates.iter().enumerate().filter(|(i, _)| *i != mark.which).map(|(_, t)| fit(t).abs());
         f64::from(right.abs()) >= FITS && best.fold(0.0f32, f32::max) < right.abs()
     };
@@ -101,13 +106,14 @@ fn normalised(values: impl Iterator<Item = f32>) -> Vec<f32> {
     let mean = all.iter().sum::<f32>() / all.len() as f32;
     all.iter_mut().for_each(|v| *v -= mean);
     let length = libm::sqrtf(all.iter().map(|v| v * v).sum());
-    // Where all is one colour nothing is drawn.
+    // If everything has one colour, nothing is drawn there.
     let scale = if length > 1e-3 { 1.0 / length } else { 0.0 };
     all.iter_mut().for_each(|v| *v *= scale);
     all
 }
 
-/// The part of what can be read in the source that can be read in what came; `None` where nothing can be in the source.
+/// The share of what is readable in the source that is readable in the received frame; `None` if nothing is
+/// readable in the source.
 pub fn legibility(source: &[bool], came: &[bool]) -> Option<f64> {
     let both = source.iter().zip(came).filter(|(s, _)| **s);
     let (mut there, mut kept) = (0u32, 0u32);
@@ -133,8 +139,8 @@ pub fn mean_squared_error(one: &[u8], other: &[u8]) -> f64 {
     error as f64 / (3 * one.len() / PIXEL) as f64
 }
 
-/// Peak signal to noise ratio of a mean squared error, dB; infinite without one. Of several frames it is that of their errors' mean: the mean of ratios is infinite where one of
-/// them is.
+/// Peak signal to noise ratio of a mean squared error, dB; infinite without an error. For several frames use
+/// the mean of their errors, because a mean of ratios is infinite if one of them is.
 pub fn psnr_db(mean_squared_error: f64) -> f64 {
     if mean_squared_error == 0.0 {
         f64::INFINITY

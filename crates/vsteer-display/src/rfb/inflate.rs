@@ -1,6 +1,7 @@
-//! How is what one of zlib's streams holds had, part by part?
+//! Decompresses one zlib stream part by part.
 //!
-//! A server compresses each rectangle as the next part of a stream that lasts as long as the session, and flushes it. Left out: streams that end.
+//! A server compresses each rectangle as the next part of a stream that lasts as long as the session, and
+//! flushes it. Left out: streams that end.
 
 use super::bad;
 use flate2::{Decompress, FlushDecompress};
@@ -15,19 +16,19 @@ impl Default for Inflate {
 }
 
 impl Inflate {
-    /// It begins anew.
+    /// Starts the stream again.
     pub fn reset(&mut self) {
         self.0.reset(true);
     }
 
-    /// What the next part holds, at most so much.
+    /// The content of the next part, at most `most` bytes.
     ///
     /// # Errors
-    /// It is broken, or holds more.
+    /// The part is broken, or has more content.
     pub fn part(&mut self, mut bytes: &[u8], most: usize) -> Result<Vec<u8>, Fault> {
         let mut out = Vec::new();
         loop {
-            // One more than there may be, so that too much is seen.
+            // One byte more than allowed, to detect content that is too long.
             out.reserve((most + 1 - out.len()).min(1 << 20));
             let (read, written) = (self.0.total_in(), out.len());
             self.0
@@ -37,7 +38,7 @@ impl Inflate {
             if out.len() > most {
                 return Err(bad(format!("compressed pixels that hold more than {most} bytes")));
             }
-            // All was read and there was room for more; or nothing goes on.
+            // Everything was read and there was room for more; or there is no progress.
             if bytes.is_empty() && out.len() < out.capacity()
                 || self.0.total_in() == read && out.len() == written
             {

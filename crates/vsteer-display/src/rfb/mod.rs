@@ -1,16 +1,18 @@
-//! How does a viewer speak to a VNC server, and what did that server really send?
+//! A viewer of VNC servers, which also records what the server really sent.
 //!
-//! A client of the remote framebuffer protocol that does no more than a viewer must: it asks for one encoding of pixels, keeps the framebuffer as it is told to,
-//! and counts what rectangles came of which encoding, so that what was negotiated is known from the wire and not from what was asked for. Where the server can, it sends
-//! updates without being asked for each (ContinuousUpdates, with Fence by which it measures the way), as TigerVNC's own viewer has it; else the next update is asked for
-//! as soon as one begins to come.
+//! This client of the remote framebuffer protocol does only what a viewer must do. It requests one encoding
+//! of pixels, keeps the framebuffer up to date, and counts the rectangles of each encoding. So the negotiated
+//! encoding comes from the received data, not from the request. If the server can, it sends updates without a
+//! request for each (ContinuousUpdates, with Fence, by which it measures the path), as with TigerVNC's own
+//! viewer. Otherwise the client requests the next update as soon as one begins to arrive.
 //!
 //! ```text
 //! tight  palettes, gradients, JPEG, zlib's streams       zrle  tiles of runs and palettes       inflate  zlib's streams       screen  the framebuffer
 //! ```
-//! Source: RFC 6143; Fence, ContinuousUpdates, Tight and its qualities by "The RFB Protocol" of the rfbproto project (2022). What a server sends is checked before it is believed:
-//! a rectangle outside of the framebuffer, a length beyond any use, an encoding that nobody asked for end the session with a fault.
-//! Left out: passwords and TLS, input, sound, the pointer's shape, pixels of fewer than 24 bits, Hextile.
+//! Source: RFC 6143; Fence, ContinuousUpdates, Tight and its qualities by "The RFB Protocol" of the rfbproto
+//! project (2022). The client checks everything that a server sends. A rectangle outside the framebuffer, an
+//! unreasonable length, or an encoding that was not requested ends the session with a fault. Left out:
+//! passwords and TLS, input, sound, the pointer's shape, pixels with fewer than 24 bits, Hextile.
 
 mod inflate;
 pub mod screen;
@@ -25,9 +27,9 @@ use std::io::{Read, Write};
 use tight::Tight;
 use vsteer_core::{Fault, FaultKind};
 
-/// Nobody's name, reason or clipboard is longer, bytes.
+/// The longest accepted name, reason or clipboard, bytes.
 const WORDS_MOST: u32 = 1 << 20;
-/// Of each edge of a framebuffer, pixels.
+/// The longest edge of a framebuffer, pixels.
 const EDGE_MOST: usize = 16_384;
 const RAW: i32 = 0;
 const COPY_RECT: i32 = 1;
@@ -37,23 +39,25 @@ const DESKTOP_SIZE: i32 = -223;
 const LAST_RECT: i32 = -224;
 const FENCE: i32 = -312;
 const CONTINUOUS: i32 = -313;
-/// Of a fence's flags: it is asked for an answer; those that an answer repeats (block before, block after, synchronise the next).
+/// Flags of a fence: the request for an answer; and those that an answer repeats (block before, block after,
+/// synchronise the next).
 const FENCE_ASKS: u32 = 1 << 31;
 const FENCE_REPEATS: u32 = 7;
 
-/// How pixels are asked for.
+/// The requested encoding of pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Pixels as they are.
+    /// Uncompressed pixels.
     Raw,
-    /// Tiles of runs and palettes through zlib; without loss.
+    /// Tiles of runs and palettes through zlib; lossless.
     Zrle,
-    /// Palettes and gradients through zlib, without loss; of this quality (0 to 9) JPEG where colours are many, if one is given.
+    /// Palettes and gradients through zlib, lossless. With a quality (0 to 9): JPEG where there are many
+    /// colours.
     Tight(Option<u8>),
 }
 
 impl Encoding {
-    /// As rectangles name it.
+    /// Its number in rectangles.
     fn number(self) -> i32 {
         match self {
             Encoding::Raw => RAW,
@@ -62,7 +66,7 @@ impl Encoding {
         }
     }
 
-    /// All that is said of it and beside it, the most wanted first.
+    /// All requested encodings and extensions, the most wanted first.
     fn asked(self) -> Vec<i32> {
         let mut all = vec![self.number(), COPY_RECT, DESKTOP_SIZE, LAST_RECT, FENCE, CONTINUOUS];
         if let Encoding::Tight(Some(quality)) = self {
@@ -72,18 +76,18 @@ impl Encoding {
     }
 }
 
-/// What came, of one kind of rectangle.
+/// The received rectangles of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
     pub rectangles: u64,
-    /// Pixels of theirs.
+    /// The number of their pixels.
     pub pixels: u64,
 }
 
-/// What one message was.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// The framebuffer has changed, and is whole.
+    /// The framebuffer has changed and is complete.
     Update,
     Other,
 }
@@ -95,20 +99,20 @@ pub struct Client<R, W> {
     screen: Screen,
     tight: Tight,
     zrle: Inflate,
-    /// By encoding, and Tight's by their kind.
+    /// By encoding; Tight also by its kind.
     came: BTreeMap<&'static str, Came>,
-    /// The server's name of what it shows.
+    /// The server's name for its screen.
     name: String,
     version: String,
-    /// It sends without being asked for each.
+    /// The server sends updates without a request for each.
     continuous: bool,
 }
 
 impl<R: Read, W: Write> Client<R, W> {
-    /// Greets the server, and tells it what pixels are wanted; `security` none.
+    /// Greets the server and requests the encoding; no security.
     ///
     /// # Errors
-    /// It is no such server, it refuses, it wants a password, its screen is not to be had.
+    /// It is not such a server, it refuses, it wants a password, or its screen is not supported.
     pub fn start(from: R, mut to: W, encoding: Encoding) -> Result<Client<R, W>, Fault> {
         let mut from = Source(from);
         let version = from.exactly::<12>("its version")?;
@@ -132,7 +136,7 @@ impl<R: Read, W: Write> Client<R, W> {
             let why = from.words("why it refuses")?;
             return Err(Fault::new(FaultKind::NoPrivilege, "a VNC server refuses").because(why));
         }
-        // Others may look as well.
+        // Other viewers may also connect.
         to.write_all(&[1]).map_err(told)?;
         let size = from.size()?;
         from.exactly::<16>("its pixels")?;
@@ -153,7 +157,8 @@ impl<R: Read, W: Write> Client<R, W> {
         Ok(client)
     }
 
-    /// Pixels of 32 bits, of which 24 are used, blue first, as the screen's are; then the encodings; then all of the screen.
+    /// Requests pixels of 32 bits, of which 24 are used, blue first, like the screen's. Then the encodings,
+    /// then the whole screen.
     fn wants(&mut self) -> Result<(), Fault> {
         let mut says = vec![0, 0, 0, 0, 32, 24, 0, 1, 0, 255, 0, 255, 0, 255, 16, 8, 0, 0, 0, 0];
         let asked = self.encoding.asked();
@@ -164,7 +169,7 @@ impl<R: Read, W: Write> Client<R, W> {
         self.ask(false)
     }
 
-    /// Asks for the next update: of what changed, or of all.
+    /// Requests the next update: of the changes, or of everything.
     fn ask(&mut self, changed: bool) -> Result<(), Fault> {
         let mut says = vec![3, u8::from(changed)];
         says.extend(self.whole());
@@ -181,10 +186,10 @@ impl<R: Read, W: Write> Client<R, W> {
         self.to.write_all(says).map_err(|e| Fault::io("speaking to a VNC server".to_owned(), &e))
     }
 
-    /// Waits for the server's next message, and does what it says.
+    /// Waits for the server's next message and executes it.
     ///
     /// # Errors
-    /// The server has gone, or what it says is broken.
+    /// The server is gone, or its message is broken.
     pub fn next(&mut self) -> Result<Said, Fault> {
         match self.from.exactly::<1>("a message")?[0] {
             0 => self.update().map(|()| Said::Update),
@@ -202,7 +207,7 @@ impl<R: Read, W: Write> Client<R, W> {
                 Ok(Said::Other)
             }
             150 => {
-                // Said once, it means that it can.
+                // The first such message means that the server supports it.
                 if !self.continuous {
                     self.continuous = true;
                     let mut says = vec![150, 1];
@@ -291,7 +296,7 @@ impl<R: Read, W: Write> Client<R, W> {
         Ok(())
     }
 
-    /// What is seen.
+    /// The present screen.
     pub fn screen(&self) -> &Screen {
         &self.screen
     }
@@ -305,7 +310,8 @@ impl<R: Read, W: Write> Client<R, W> {
         format!("RFB {} of {:?}, {begins}: {kinds}", self.version, self.name)
     }
 
-    /// The part of all pixels that came as something else than was asked for (copies and the server's own choice of Tight's kinds are not); none before any came.
+    /// The share of all pixels that arrived in another encoding than requested; `None` before any arrived.
+    /// Copies and the server's choice among Tight's kinds do not count.
     pub fn otherwise(&self) -> Option<f64> {
         let of = |also: &dyn Fn(&str) -> bool| -> u64 {
             self.came.iter().filter(|(kind, _)| also(kind)).map(|(_, c)| c.pixels).sum()
@@ -321,7 +327,7 @@ impl<R: Read, W: Write> Client<R, W> {
     }
 }
 
-/// What came broken.
+/// The fault for a broken message.
 fn bad(what: impl std::fmt::Display) -> Fault {
     Fault::new(FaultKind::BadInput, format!("a VNC server said: {what}"))
 }
@@ -334,7 +340,7 @@ fn sized(width: usize, height: usize) -> Result<Size, Fault> {
     }
 }
 
-/// Reads what has a length.
+/// Reads fields with a given length.
 struct Source<R>(R);
 
 impl<R: Read> Source<R> {
@@ -344,7 +350,7 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
-    /// So many; memory is taken as they come, so that a length that lies takes none.
+    /// Reads `n` bytes. Memory grows with the received bytes, so a false length does not allocate memory.
     fn some(&mut self, n: usize, what: &str) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::with_capacity(n.min(1 << 24));
         let came = self.0.by_ref().take(n as u64).read_to_end(&mut bytes).map_err(|e| gone(what, &e))?;

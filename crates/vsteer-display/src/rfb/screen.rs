@@ -1,17 +1,17 @@
-//! What does the viewer see? A framebuffer in the canvas's own pixels, on which rectangles are put.
+//! The framebuffer of a viewer in the canvas's pixel format.
 //!
-//! Who puts one has checked that it lies within. Left out: a pointer.
+//! Callers must check that a rectangle is inside. Left out: a pointer.
 
 use crate::picture::canvas::{PIXEL, Size};
 
 /// A rectangle, pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rect {
-    /// Of its left edge.
+    /// Position of the left edge.
     pub x: usize,
-    /// Of its upper edge.
+    /// Position of the upper edge.
     pub y: usize,
-    /// Of a row.
+    /// Pixels of a row.
     pub width: usize,
     pub height: usize,
 }
@@ -28,7 +28,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// A black one.
+    /// A black screen.
     pub fn new(size: Size) -> Screen {
         Screen { size, pixels: vec![0; size.bytes()] }
     }
@@ -41,7 +41,7 @@ impl Screen {
         &self.pixels
     }
 
-    /// Lies the rectangle within?
+    /// Is the rectangle inside the screen?
     pub fn has(&self, rect: Rect) -> bool {
         rect.x + rect.width <= self.size.width && rect.y + rect.height <= self.size.height
     }
@@ -52,7 +52,7 @@ impl Screen {
         &mut self.pixels[at..at + rect.width * PIXEL]
     }
 
-    /// Puts pixels, row after row.
+    /// Writes pixels, row after row.
     pub fn put(&mut self, rect: Rect, pixels: &[u8]) {
         if rect.width > 0 {
             for (y, row) in pixels.chunks_exact(rect.width * PIXEL).enumerate() {
@@ -61,20 +61,20 @@ impl Screen {
         }
     }
 
-    /// Fills with one pixel.
+    /// Fills a rectangle with one pixel.
     pub fn fill(&mut self, rect: Rect, pixel: [u8; PIXEL]) {
         for y in 0..rect.height {
             self.row(rect, y).chunks_exact_mut(PIXEL).for_each(|p| p.copy_from_slice(&pixel));
         }
     }
 
-    /// Copies one rectangle to another of its size; they may overlap.
+    /// Copies a rectangle to another of the same size; they may overlap.
     pub fn copy(&mut self, from: Rect, to: Rect) {
         let rows: Vec<u8> = (0..from.height).flat_map(|y| self.row(from, y).to_vec()).collect();
         self.put(to, &rows);
     }
 
-    /// A part of it, where it has that.
+    /// A part of the screen; `None` if it is not inside.
     pub fn part(&self, at: [usize; 2], size: Size) -> Option<Vec<u8>> {
         let rect = Rect { x: at[0], y: at[1], width: size.width, height: size.height };
         self.has(rect).then(|| {

@@ -1,7 +1,8 @@
-//! Is what a real server sent decoded as it was shown, and what is broken refused?
+//! Tests that data from a real server decodes to the picture that was shown, and that broken data is refused.
 //!
-//! `captured/*.bin` is what TigerVNC 1.12.0 (Debian 12's Xtigervnc) said in one session each, to this client: `run --server tigervnc-… --size 352x64 --targets 8
-//! --fps 1`, the first bytes of it. What was shown is drawn again from its number, so that nothing has to be captured of the screen.
+//! `captured/*.bin` is what TigerVNC 1.12.0 (Debian 12's Xtigervnc) sent in one session each to this client:
+//! `run --server tigervnc-… --size 352x64 --targets 8 --fps 1`, the first bytes of it. The tests draw the
+//! shown picture again from its number, so no screen needed to be captured.
 
 use super::*;
 use crate::picture::{Kind, Picture, number};
@@ -52,7 +53,7 @@ fn what_tigervnc_sent_is_what_was_shown() {
         frames.dedup();
         assert!(frames.len() >= 2 && frames.is_sorted(), "{kind}: {frames:?}");
         assert!(told.contains(kind) && told.contains("continuous updates"), "{told}");
-        // The capture ends within a message, as a link does.
+        // The capture ends inside a message, as a broken connection does.
         assert!(why.to_string().contains("hearing"), "{why}");
     }
 }
@@ -65,7 +66,7 @@ fn another_encoding_than_was_asked_for_is_seen() {
     assert!(otherwise.unwrap() > 0.5, "{otherwise:?}");
 }
 
-/// What a server says before its first update.
+/// The data that a server sends before its first update.
 fn greeting(width: u16, height: u16) -> Vec<u8> {
     let mut says = b"RFB 003.008\n".to_vec();
     says.extend([1, 1, 0, 0, 0, 0]);
@@ -103,14 +104,15 @@ fn pixels_by_hand() {
         });
         seen.unwrap_or_else(|| panic!("{why}"))
     };
-    // Raw, then moved by two.
+    // Raw, then moved by two pixels.
     let raw = [rect([0, 0, 1, 1], RAW), vec![3, 2, 1, 0]].concat();
     let copy = [rect([2, 1, 1, 1], COPY_RECT), vec![0, 0, 0, 0]].concat();
     assert_eq!(pixel(updated(&[raw, copy]), Encoding::Raw, 2, 1), [3, 2, 1]);
     // Tight, one colour: red, green, blue.
     let fill = [rect([0, 0, 8, 4], TIGHT), vec![0x80, 1, 2, 3]].concat();
     assert_eq!(pixel(updated(&[fill]), Encoding::Tight(None), 7, 3), [3, 2, 1]);
-    // Tight, two pixels predicted by their left: too few bytes to be compressed. 10 + 5, and 250 + 10 as a byte.
+    // Tight, two pixels predicted from their left neighbour: too few bytes for compression. 10 + 5, and 250 +
+    // 10 as a byte.
     let gradient = [rect([0, 0, 2, 1], TIGHT), vec![0x40, 2, 10, 250, 0, 5, 10, 0]].concat();
     assert_eq!(pixel(updated(&[gradient]), Encoding::Tight(None), 1, 0), [0, 4, 15]);
     // Tight, a palette of two, one bit each: 0b0100_0000 is the second at 1.
@@ -146,13 +148,13 @@ fn what_is_broken_is_refused_and_told() {
 }
 
 proptest! {
-    /// Whatever comes, it is decoded or refused; no length that lies takes memory.
+    /// Any data is decoded or refused; a false length allocates no memory.
     #[test]
     fn nothing_that_comes_ends_the_program(which in 0..3usize, flips in prop::collection::vec((0..40_000usize, any::<u8>()), 1..20)) {
         let (encoding, bytes, _) = CAPTURED[which];
         let mut bytes = bytes.to_vec();
         for (at, to) in flips {
-            // The first update begins about here; what is before greets.
+            // The first update begins about here; the bytes before are the greeting.
             let at = at % bytes.len();
             bytes[at] = to;
         }
@@ -165,7 +167,7 @@ proptest! {
         play(Encoding::Tight(Some(8)), &says, |_| {});
     }
 
-    /// Tiles of any bytes, well compressed.
+    /// Tiles with arbitrary bytes, compressed correctly.
     #[test]
     fn nor_any_tile(tile in prop::collection::vec(any::<u8>(), 0..600)) {
         let tile = compressed(&tile);

@@ -1,7 +1,8 @@
-//! How are Tight's rectangles decoded? Of one colour, as JPEG, or through one of four of zlib's streams: copied, of a palette, or predicted from neighbours.
+//! Decodes Tight's rectangles: one colour, JPEG, or data from one of four zlib streams (copied, with a
+//! palette, or predicted from neighbours).
 //!
-//! Source: "The RFB Protocol" of the rfbproto project (2022), Tight Encoding. Pixels are three bytes, red first. JPEG is decoded by FFmpeg. Left out: PNG within Tight, which
-//! has a number of its own and is not asked for.
+//! Source: "The RFB Protocol" of the rfbproto project (2022), Tight Encoding. Pixels are three bytes, red
+//! first. FFmpeg decodes JPEG. Left out: PNG within Tight, which has its own number and is not requested.
 
 use super::inflate::Inflate;
 use super::screen::{Rect, Screen};
@@ -13,12 +14,12 @@ use vsteer_core::Fault;
 
 /// Bytes of a pixel.
 const SHORT: usize = 3;
-/// Fewer bytes than these are not compressed.
+/// Data with fewer bytes is not compressed.
 const COMPRESSED_LEAST: usize = 12;
-/// Its name among kinds of rectangles: the one with loss.
+/// The name of the kind with loss.
 pub const JPEG: &str = "Tight JPEG";
 
-/// What lasts from rectangle to rectangle.
+/// State that lasts from rectangle to rectangle.
 #[derive(Default)]
 pub struct Tight {
     streams: [Inflate; 4],
@@ -26,10 +27,10 @@ pub struct Tight {
 }
 
 impl Tight {
-    /// Decodes one; what kind it was.
+    /// Decodes a rectangle; returns its kind.
     ///
     /// # Errors
-    /// It is broken, or the server has gone.
+    /// It is broken, or the server is gone.
     pub fn decode<R: Read>(
         &mut self,
         from: &mut Source<R>,
@@ -80,7 +81,7 @@ impl Tight {
         }
     }
 
-    /// So many bytes, compressed where that helps.
+    /// Reads `n` bytes, compressed if there are enough.
     fn bytes<R: Read>(&mut self, from: &mut Source<R>, stream: usize, n: usize) -> Result<Vec<u8>, Fault> {
         if n < COMPRESSED_LEAST {
             return from.some(n, "pixels");
@@ -118,7 +119,8 @@ impl Tight {
     }
 }
 
-/// Puts red, green, blue; each byte made of what came, those above with the one to the left of them, and the one to the left.
+/// Writes red, green, blue. `make` computes each byte from those above (and above left), the one to the left,
+/// and the received byte.
 fn lines(rect: Rect, screen: &mut Screen, bytes: &[u8], make: fn([u8; 2], u8, u8) -> u8) {
     if rect.width == 0 {
         return;
@@ -128,7 +130,7 @@ fn lines(rect: Rect, screen: &mut Screen, bytes: &[u8], make: fn([u8; 2], u8, u8
         let row = screen.row(rect, y);
         for (x, rgb) in line.chunks_exact(SHORT).enumerate() {
             for (i, came) in rgb.iter().enumerate() {
-                // Blue is first on the screen.
+                // On the screen, blue is first.
                 let at = x * PIXEL + 2 - i;
                 let (left, corner) = if x > 0 { (row[at - PIXEL], above[at - PIXEL]) } else { (0, 0) };
                 row[at] = make([above[at], corner], left, *came);
@@ -144,12 +146,12 @@ fn predicted([above, corner]: [u8; 2], left: u8, came: u8) -> u8 {
     came.wrapping_add(guess.clamp(0, 255) as u8)
 }
 
-/// A length of one to three bytes, seven bits in each, the least first.
+/// A length of one to three bytes, seven bits in each, the lowest first.
 fn compact<R: Read>(from: &mut Source<R>) -> Result<usize, Fault> {
     let mut length = 0;
     for i in 0..3 {
         let byte = usize::from(from.exactly::<1>("a length")?[0]);
-        // The third has eight.
+        // The third byte has eight bits.
         let bits = if i < 2 { byte & 127 } else { byte };
         length |= bits << (7 * i);
         if byte & 128 == 0 {

@@ -1,6 +1,7 @@
-//! How are ZRLE's rectangles decoded? Tiles of 64x64, each of raw pixels, one colour, a palette, runs, or runs of a palette.
+//! Decodes ZRLE's rectangles: tiles of 64x64, each with raw pixels, one colour, a palette, runs, or runs of a
+//! palette.
 //!
-//! Source: RFC 6143, 7.7.6. Pixels are three bytes, blue first, for the fourth is unused.
+//! Source: RFC 6143, 7.7.6. Pixels are three bytes, blue first, because the fourth is unused.
 
 use super::bad;
 use super::inflate::Inflate;
@@ -12,13 +13,13 @@ const TILE: usize = 64;
 /// Bytes of a compressed pixel.
 const SHORT: usize = 3;
 
-/// What no rectangle's bytes exceed: runs of one pixel each, a palette for each tile.
+/// The most bytes of a rectangle: runs of one pixel each, a palette for each tile.
 pub fn most(rect: Rect) -> usize {
     let tiles = rect.width.div_ceil(TILE) * rect.height.div_ceil(TILE);
     rect.pixels() * (SHORT + 1) + tiles * (1 + 127 * SHORT) + 64
 }
 
-/// Decodes one.
+/// Decodes a rectangle.
 ///
 /// # Errors
 /// It is broken.
@@ -48,7 +49,7 @@ pub fn decode(stream: &mut Inflate, bytes: &[u8], rect: Rect, screen: &mut Scree
 
 type Pixel = [u8; PIXEL];
 
-/// What is not read yet.
+/// The unread bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -70,7 +71,7 @@ impl Rest<'_> {
         (0..n).map(|_| self.pixel()).collect()
     }
 
-    /// One and more: 255 as often as there are, and what is left.
+    /// A length: 1, plus 255 for each byte of 255, plus the last byte.
     fn run(&mut self) -> Result<usize, Fault> {
         let mut length = 1;
         loop {

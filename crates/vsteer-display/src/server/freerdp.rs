@@ -1,11 +1,14 @@
-//! How are FreeRDP's shadow server and its viewer run? The server shows an X display without a screen (Xvfb), in which the application draws; the viewer is
-//! `xfreerdp` in another one, off which frames are read (onscreen.rs).
+//! Runs FreeRDP's shadow server and its viewer. The server shows an X display without a screen (Xvfb), in
+//! which the application draws. The viewer is `xfreerdp` in another such display, from which frames are read
+//! (onscreen.rs).
 //!
-//! What was negotiated is the viewer's own word for what it decoded, message by message (its log of `com.freerdp.gdi`): TLS hides it from others. CPU time is
-//! the server's and its display's, for TigerVNC's is both in one.
+//! TLS hides the data, so the negotiated codec comes from the viewer's own log of each decoded message
+//! (`com.freerdp.gdi`). CPU time includes the server and its display, because TigerVNC's server also includes
+//! both.
 //!
-//! Source: FreeRDP 2.11 (Debian 12), `freerdp-shadow-cli`, `man 1 xfreerdp`; numbers of codecs: \[MS-RDPEGFX\] 2.2.2.1, \[MS-RDPBCGR\] (surface bits).
-//! Left out: passwords (the link is on this machine), the progressive codec, sound.
+//! Source: FreeRDP 2.11 (Debian 12), `freerdp-shadow-cli`, `man 1 xfreerdp`; numbers of codecs:
+//! \[MS-RDPEGFX\] 2.2.2.1, \[MS-RDPBCGR\] (surface bits). Left out: passwords (the link is on this machine),
+//! the progressive codec, sound.
 
 use super::onscreen::{Home, OnScreen};
 use super::process::Process;
@@ -20,17 +23,17 @@ use vsteer_core::{Fault, FaultKind};
 
 pub const PROGRAM: &str = "freerdp-shadow-cli";
 pub const PACKAGE: &str = "freerdp2-shadow-x11";
-/// And its package.
+/// The viewer, and its package.
 pub const VIEWER: (&str, &str) = ("xfreerdp", "freerdp2-x11");
-/// It makes itself a certificate first.
+/// It first makes a certificate.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
-/// What is asked of it.
+/// The requested codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Graphics {
     RemoteFx,
-    /// H.264 with colours halved.
+    /// H.264 with halved colours.
     Avc420,
-    /// H.264 with all colours, as two pictures with halved ones.
+    /// H.264 with full colours, as two pictures with halved ones.
     Avc444,
 }
 
@@ -43,7 +46,7 @@ impl Graphics {
         }
     }
 
-    /// Numbers of the codecs that do it.
+    /// The numbers of the codecs that implement it.
     fn codecs(self) -> &'static [u32] {
         match self {
             Graphics::RemoteFx => &[3],
@@ -67,13 +70,13 @@ fn codec(number: u32) -> String {
     }
 }
 
-/// Starts it, with a display of this size.
+/// Starts the server, with a display of this size.
 ///
 /// # Errors
-/// It or Xvfb is not there, or would not.
+/// It or Xvfb is missing, or does not start.
 pub fn start(size: Size) -> Result<Started, Fault> {
     let (screen, display) = xdisplay::virtual_screen(size)?;
-    // Free now; where another takes it before the server does, nobody listens there.
+    // The port is free now. If another process takes it before the server does, nothing listens there.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|l| l.local_addr())
         .map_err(|e| Fault::io("a port for an RDP server".to_owned(), &e))?
@@ -95,7 +98,7 @@ pub fn start(size: Size) -> Result<Started, Fault> {
     })
 }
 
-/// Its own word.
+/// The version that it reports.
 fn version(home: &Home, display: u32) -> Result<String, Fault> {
     let mut asked = Process::start(PROGRAM, PACKAGE, &["/version".to_owned()], &home.environment(display))?;
     let line = asked.line(STARTS_WITHIN)?;
@@ -104,7 +107,7 @@ fn version(home: &Home, display: u32) -> Result<String, Fault> {
     Ok(word.map_or("FreeRDP".to_owned(), |word| format!("FreeRDP {word}")))
 }
 
-/// Does anybody listen on this port of 127.0.0.1, by /proc/net/tcp?
+/// Does a process listen on this port of 127.0.0.1, according to /proc/net/tcp?
 fn listens(table: &str, port: u16) -> bool {
     let local = format!("0100007F:{port:04X}");
     table.lines().any(|line| {
@@ -113,10 +116,10 @@ fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-/// Connects its viewer, by the link.
+/// Connects its viewer through the link.
 ///
 /// # Errors
-/// It or Xvfb is not there, or would not.
+/// It or Xvfb is missing, or does not start.
 pub fn view(link: SocketAddr, asked: Graphics, picture: Size, stop: &AtomicBool) -> Result<OnScreen, Fault> {
     let words = [
         format!("/v:{link}"),
@@ -134,7 +137,7 @@ pub fn view(link: SocketAddr, asked: Graphics, picture: Size, stop: &AtomicBool)
     OnScreen::start(VIEWER, &words, home, picture, Box::new(told), stop)
 }
 
-/// In words, and what is wrong with it.
+/// What was negotiated as text, and what is wrong with it.
 fn negotiated(came: &BTreeMap<u32, u64>, asked: Graphics) -> (String, Option<Fault>) {
     let all: u64 = came.values().sum();
     let kinds: Vec<String> =
@@ -148,7 +151,8 @@ fn negotiated(came: &BTreeMap<u32, u64>, asked: Graphics) -> (String, Option<Fau
     (format!("RDP over TLS, by the viewer's log: {kinds}"), why)
 }
 
-/// Messages by codec, of what the viewer says of each: `… codec=11, …` of the graphics pipeline, `… codecID 3 …` of surface bits.
+/// Messages by codec, from the viewer's log lines: `… codec=11, …` of the graphics pipeline, `… codecID 3 …`
+/// of surface bits.
 fn came(said: &[String]) -> BTreeMap<u32, u64> {
     let mut all = BTreeMap::new();
     for line in said.iter().filter(|line| line.contains("[com.freerdp.gdi]")) {
@@ -168,7 +172,7 @@ fn came(said: &[String]) -> BTreeMap<u32, u64> {
 mod tests {
     use super::*;
 
-    /// Lines of xfreerdp 2.11.7's (Debian 12), with /log-level:TRACE.
+    /// Lines from xfreerdp 2.11.7 (Debian 12) with /log-level:TRACE.
     #[test]
     fn what_came_is_what_the_viewer_says_that_it_decoded() {
         let said = [

@@ -1,10 +1,13 @@
-//! How are GStreamer's sender and receiver of RTP run? Two pipelines: one takes an X display (Xvfb) in which the application draws, encodes and sends
-//! datagrams; one receives, decodes and shows them in another display, off which frames are read (onscreen.rs).
+//! Runs GStreamer's sender and receiver of RTP as two pipelines. One captures an X display (Xvfb) in which
+//! the application draws, encodes it and sends datagrams. The other receives, decodes and shows them in
+//! another display, from which frames are read (onscreen.rs).
 //!
-//! Nobody says back what was lost: a stream that lost something is whole again with the next frame that needs no other, each second. The receiver waits for nothing
-//! (latency=0). An encoder that holds a rate is given nine tenths of the link's. What was negotiated are the decoder's caps.
+//! There is no report of lost datagrams. After a loss, a stream is complete again with the next frame that
+//! needs no other, once per second. The receiver waits for nothing (latency=0). An encoder that holds a rate
+//! gets nine tenths of the link's rate. What was negotiated are the decoder's caps.
 //!
-//! Source: gst-launch-1.0 and the elements' properties as of GStreamer 1.22 (Debian 12); RFC 6184 (H.264), RFC 2435 (JPEG). Left out: RTCP, retransmission, forward error correction.
+//! Source: gst-launch-1.0 and the elements' properties as of GStreamer 1.22 (Debian 12); RFC 6184 (H.264),
+//! RFC 2435 (JPEG). Left out: RTCP, retransmission, forward error correction.
 
 use super::onscreen::{Home, OnScreen};
 use super::process::Process;
@@ -19,27 +22,28 @@ use vsteer_core::Fault;
 pub const PROGRAM: &str = "gst-launch-1.0";
 pub const PACKAGE: &str = "gstreamer1.0-tools gstreamer1.0-x gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-ugly gstreamer1.0-libav";
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
-/// A rate is held over so long, ms: a frame goes out all at once, and one that the link's queue cannot hold is never whole. At 20 Mbit/s these are 45 kB.
+/// A rate is held over this time, ms. A frame is sent all at once, and a frame larger than the link's queue
+/// never arrives completely. At 20 Mbit/s this time is 45 kB.
 const BUCKET_MS: u32 = 20;
-/// Fits into Ethernet's 1,500.
+/// The largest packet; fits into Ethernet's 1,500 bytes.
 const DATAGRAM: usize = 1400;
 
-/// What is sent.
+/// The video format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Video {
-    /// By x264.
+    /// Encoded by x264.
     H264,
-    /// Image by image.
+    /// Separate images.
     Jpeg,
 }
 
 impl Video {
-    /// Holds it a rate?
+    /// Can it hold a rate?
     pub fn holds_rate(self) -> bool {
         self == Video::H264
     }
 
-    /// As RTP has it.
+    /// Its name in RTP.
     fn name(self) -> &'static str {
         match self {
             Video::H264 => "H264",
@@ -47,7 +51,7 @@ impl Video {
         }
     }
 
-    /// Encoder and packets.
+    /// The elements for encoding and packets.
     fn sends(self, rate: Option<u64>) -> String {
         match (self, rate) {
             (Video::H264, Some(rate)) => format!(
@@ -82,10 +86,10 @@ fn words(pipeline: &str) -> Vec<String> {
     ["-v"].into_iter().chain(pipeline.split_whitespace()).map(str::to_owned).collect()
 }
 
-/// Starts the sender, to the link.
+/// Starts the sender, which sends to the link.
 ///
 /// # Errors
-/// It or Xvfb is not there, or would not.
+/// It or Xvfb is missing, or does not start.
 pub fn start(
     size: Size,
     fps: u32,
@@ -125,7 +129,7 @@ fn version(home: &Home, display: u32) -> Result<String, Fault> {
 /// Starts the receiver.
 ///
 /// # Errors
-/// It or Xvfb is not there, or would not.
+/// It or Xvfb is missing, or does not start.
 pub fn view(
     at: SocketAddr,
     video: Video,
@@ -152,7 +156,7 @@ pub fn view(
     )
 }
 
-/// The decoder's caps, of what `-v` prints: kind, profile, format.
+/// The decoder's caps, from the output of `-v`: kind, profile, format.
 fn negotiated(said: &[String]) -> String {
     let sink = said.iter().rev().find(|line| {
         (line.contains("avdec_h264") || line.contains("jpegdec")) && line.contains("GstPad:sink: caps = ")
@@ -170,7 +174,7 @@ fn negotiated(said: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// Of gst-launch-1.0 1.22.0 (Debian 12), shortened within codec_data.
+    /// Output of gst-launch-1.0 1.22.0 (Debian 12), with codec_data shortened.
     #[test]
     fn what_was_negotiated_are_the_decoders_caps() {
         let said = "/GstPipeline:pipeline0/avdec_h264:avdec_h264-0.GstPad:sink: caps = video/x-h264, stream-format=(string)avc, alignment=(string)au, \

@@ -1,15 +1,18 @@
-//! Which servers of other people's can be measured as the codecs are? One line each in [`ALL`], by server and what is asked of it.
+//! The table of other projects' servers that can be measured like the codecs. One entry each in [`ALL`], by
+//! server and requested encoding.
 //!
 //! ```text
-//! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
-//! tigervnc Xtigervnc, an X server that VNC viewers look at; vnc  such a viewer       freerdp  a server that shows an X display, and its own viewer
+//! session  application, server, link, viewer: one run      process  starts and ends the server's process     xdisplay  where the application shows its frames
+//! tigervnc Xtigervnc, an X server for VNC viewers; vnc  such a viewer                freerdp  a server that shows an X display, and its own viewer
 //! qemu     QEMU's VNC and SPICE servers, whose guest (guest/) shows the picture; spice  a viewer of the latter
-//! gstreamer sends datagrams, and receives them                    onscreen viewers of other people's, of which the display is read
+//! gstreamer sends datagrams, and receives them                    onscreen other projects' viewers, whose display is read
 //! ```
-//! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
-//! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
+//! The application is the same as for the codecs: it draws the same frames with their numbers into the
+//! server's display. A viewer in this program decodes the data behind the link, or the frames are read from
+//! the screen of the server's own viewer. In both cases a frame is recognised by its number. What was
+//! negotiated comes from the received data.
 //!
-//! Left out: VMware's and Citrix's own, which are not to be had here.
+//! Left out: VMware's and Citrix's own servers, which are not available here.
 
 mod ends;
 mod freerdp;
@@ -32,16 +35,16 @@ use process::Process;
 use std::net::SocketAddr;
 use vsteer_core::{Fault, FaultKind};
 
-/// A server, and what is asked of it.
+/// A server with a requested encoding.
 #[derive(Debug)]
 pub struct Server {
-    /// As it is asked for: its family, and what is asked.
+    /// The name on the command line: its family, and the requested encoding.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub doc: &'static str,
-    /// What has to be there.
+    /// The required program.
     pub program: &'static str,
-    /// Debian's package that brings it.
+    /// The Debian package with that program.
     pub package: &'static str,
     by: By,
 }
@@ -118,10 +121,10 @@ const fn tigervnc(name: &'static str, doc: &'static str, encoding: Encoding) -> 
     Server { name, doc, program: tigervnc::PROGRAM, package: tigervnc::PACKAGE, by: By::TigerVnc(encoding) }
 }
 
-/// Those of this name, or of this family.
+/// The servers with this name, or of this family.
 ///
 /// # Errors
-/// `BadInput` with those that there are.
+/// `BadInput` with the existing names.
 pub fn find(name: &str) -> Result<Vec<&'static Server>, Fault> {
     let is = |s: &&Server| s.name == name || s.family() == name;
     let found: Vec<&Server> = ALL.iter().filter(is).collect();
@@ -136,7 +139,7 @@ pub fn find(name: &str) -> Result<Vec<&'static Server>, Fault> {
 }
 
 impl Server {
-    /// Whose it is: what stands before the first hyphen.
+    /// The family: the part of the name before the first hyphen.
     pub fn family(&self) -> &'static str {
         self.name.split('-').next().unwrap_or(self.name)
     }
@@ -146,12 +149,12 @@ impl Server {
         matches!(self.by, By::GStreamer(_))
     }
 
-    /// Holds it a rate that it is told?
+    /// Can it hold a given rate?
     pub fn holds_rate(&self) -> bool {
         matches!(self.by, By::GStreamer(video) if video.holds_rate())
     }
 
-    /// Programs that it takes and that are not here, each with the package of Debian's that brings it.
+    /// Required programs that are missing here, each with its Debian package.
     pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
         let others: &[(&str, &str)] = match self.by {
             By::TigerVnc(_) | By::QemuVnc(_) | By::QemuSpice(_) => &[],
@@ -163,24 +166,24 @@ impl Server {
     }
 }
 
-/// Where an application shows its frames.
+/// Where the application shows its frames.
 enum Display {
-    /// An X display of this number.
+    /// An X display with this number.
     X(u32),
     Guest(qemu::GuestScreen),
 }
 
-/// One that is ready.
+/// A server that is ready.
 struct Started {
-    /// The server first, then what it needs; all count as the server.
+    /// The server first, then the processes that it needs; all count as the server.
     processes: Vec<Process>,
-    /// What it shows.
+    /// Its display.
     display: Display,
-    /// Where it waits for viewers.
+    /// The address at which it waits for viewers.
     address: SocketAddr,
-    /// Its own word for what it is.
+    /// The version that it reports.
     version: String,
-    /// What it keeps files in.
+    /// The folder for its files.
     home: Option<Home>,
 }
 

@@ -1,7 +1,9 @@
-//! How is it known what somebody else's viewer shows? It is given an X display without a screen (Xvfb), and frames are read off that.
+//! Reads what another project's viewer shows. The viewer gets an X display without a screen (Xvfb), and
+//! frames are read from that display.
 //!
-//! The number is looked for every few milliseconds in the upper left corner: a frame is presented where it stands there, and the rest of it may come a moment later. The
-//! window may stand a little off, as far as a number is looked for. CPU time is the viewer's, without its display's.
+//! The number is read every few milliseconds in the upper left corner. A frame counts as presented when its
+//! number is there; the rest of the frame may appear a moment later. The window may be a little off, within
+//! the searched area. CPU time is the viewer's, without its display's.
 //!
 //! Left out: viewers with frames and menus around the picture.
 
@@ -16,18 +18,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// Until a first picture stands there.
+/// The time limit for a first picture.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(30);
-/// From look to look at the viewer's display.
+/// The time between two looks at the viewer's display.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
-/// How much wider and higher the viewer's display is: as far as a number is looked for.
+/// How much wider and higher the viewer's display is: the size of the area that is searched for the number.
 const AROUND: usize = 40;
 
-/// A folder of its own, for certificates and settings; gone with it.
+/// A temporary folder for certificates and settings, removed at the end.
 pub struct Home(PathBuf);
 
 impl Home {
-    /// Another for each port.
+    /// A different folder for each port.
     ///
     /// # Errors
     /// It cannot be made.
@@ -37,12 +39,12 @@ impl Home {
         Ok(Home(path))
     }
 
-    /// One in it.
+    /// The path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Of a program that lives there and sees this display.
+    /// The environment of a program that uses this folder and this display.
     pub fn environment(&self, display: u32) -> Vec<(&'static str, String)> {
         let home = self.0.display().to_string();
         let folders = ["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"].map(|key| (key, home.clone()));
@@ -56,27 +58,27 @@ impl Drop for Home {
     }
 }
 
-/// Makes of what the viewer said what was negotiated.
+/// Derives what was negotiated from the viewer's output.
 type Told = Box<dyn Fn(&[String]) -> (String, Option<Fault>)>;
 
 pub struct OnScreen {
-    // In this order they end: the viewer before its display.
+    // Fields are dropped in this order: the viewer ends before its display.
     process: Process,
     display: XDisplay,
     _screen: Process,
     _home: Home,
     size: Size,
     corner: Vec<u8>,
-    /// That its corner was read last.
+    /// The number when the corner was last read.
     seen: Option<u32>,
     told: Told,
 }
 
 impl OnScreen {
-    /// Starts it in a display of its own, and waits for a first picture.
+    /// Starts the viewer in its own display, and waits for a first picture.
     ///
     /// # Errors
-    /// It or Xvfb is not there, or would not.
+    /// It or Xvfb is missing, or does not start.
     pub fn start(
         (program, package): (&'static str, &str),
         words: &[String],
@@ -142,7 +144,7 @@ impl Viewer for OnScreen {
     }
 
     fn negotiated(&mut self) -> (String, Option<Fault>) {
-        // What it still holds of its log it writes where it ends.
+        // The viewer writes the rest of its log when it ends.
         self.process.end();
         (self.told)(&self.process.said())
     }

@@ -1,10 +1,13 @@
-//! How is somebody else's server started, watched and ended?
+//! Starts, watches and ends a process of another project's server.
 //!
-//! Without a screen of its own, in a folder of its own, in a process group of its own (Ctrl-C is this program's to hear, which ends servers once it has what they gave), and ended with this program whatever becomes of it: `setpriv --pdeathsig` (util-linux) asks the kernel for that. What it
-//! says is kept, the last of it, so that a server that will not run is told of in its own words. Its CPU time is the kernel's count of it and of its threads; what it
-//! started and has ended counts too, what still runs does not.
+//! The process has no screen, its own folder and its own process group. (So only this program receives
+//! Ctrl-C, and it ends the servers after it has their results.) It always ends with this program, because
+//! `setpriv --pdeathsig` (util-linux) asks the kernel for that. The last lines of its output are kept, so
+//! that a fault can quote a server that does not run. Its CPU time is the kernel's count of the process and
+//! its threads. Children that have ended count too, children that still run do not.
 //!
-//! Source: `man 1 setpriv`, `man 5 proc` (stat: utime, stime, cutime, cstime; in ticks of 10 ms). Left out: servers on another machine.
+//! Source: `man 1 setpriv`, `man 5 proc` (stat: utime, stime, cutime, cstime; in ticks of 10 ms). Left out:
+//! servers on another machine.
 
 use crate::cpu::now_ns;
 use std::io::{BufRead, BufReader, Read};
@@ -15,20 +18,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// Lines that are kept of what it says.
+/// How many lines of its output are kept.
 const LINES_KEPT: usize = 4000;
-/// Lines that are told where it failed.
+/// How many lines a fault quotes.
 const LINES_TOLD: usize = 6;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Until one that was asked to end is made to.
+/// After this time, a process that was asked to end is killed.
 const ENDS_WITHIN_NS: u64 = 2_000_000_000;
-/// Of the kernel's count, per second: Linux's is the same on all machines that Rust runs on.
+/// Ticks of the kernel's count per second; Linux has the same value on all machines that Rust supports.
 const TICKS_PER_S: u64 = 100;
 
-/// What asks the kernel to end it with this program, and whose package that is.
+/// The program that asks the kernel to end the process together with this program, and its package.
 pub const SETPRIV: (&str, &str) = ("setpriv", "util-linux");
 
-/// A server at work.
+/// A running server.
 pub struct Process {
     program: &'static str,
     child: Child,
@@ -36,17 +39,17 @@ pub struct Process {
     lines: Receiver<String>,
 }
 
-/// Is the program there?
+/// Is the program installed?
 pub fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 impl Process {
-    /// Starts it; `package` is whose it is.
+    /// Starts the program of `package`.
     ///
     /// # Errors
-    /// It is not there.
+    /// It is not installed.
     pub fn start(
         program: &'static str,
         package: &str,
@@ -77,7 +80,7 @@ impl Process {
         for (stream, is_out) in [(out, true), (err, false)] {
             let (said, tells) = (said.clone(), tells.clone());
             let stream = stream.expect("piped above");
-            // It ends where the process's stream does.
+            // The thread ends when the process's stream ends.
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line).trim_end().to_owned();
@@ -99,7 +102,7 @@ impl Process {
     /// The next line of its standard output.
     ///
     /// # Errors
-    /// It has ended, or said nothing for so long.
+    /// It has ended, or printed nothing for this time.
     pub fn line(&mut self, within: Duration) -> Result<String, Fault> {
         let until = now_ns() + within.as_nanos() as u64;
         loop {
@@ -113,10 +116,10 @@ impl Process {
         }
     }
 
-    /// Waits until it is so.
+    /// Waits until the condition holds.
     ///
     /// # Errors
-    /// It has ended, or it was not so for so long.
+    /// It has ended, or the condition did not hold for this time.
     pub fn until(
         &mut self,
         what: &str,
@@ -134,15 +137,15 @@ impl Process {
         Ok(())
     }
 
-    /// Does it still run?
+    /// Checks that it still runs.
     ///
     /// # Errors
-    /// With how it ended, and its last words.
+    /// How it ended, with its last lines.
     pub fn runs(&mut self) -> Result<(), Fault> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
-                // Its last words may still be on their way.
+                // Its last lines may not have been read yet.
                 std::thread::sleep(LOOK_EVERY);
                 Err(self.fault(format!("it ended by itself: {status}")))
             }
@@ -160,18 +163,18 @@ impl Process {
         Fault::new(FaultKind::Failed, self.program).because(why + &said)
     }
 
-    /// What it has said, by line.
+    /// Its output, by line.
     pub fn said(&self) -> Vec<String> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its CPU time so far, ns; none where it has gone.
+    /// Its CPU time so far, ns; `None` if it is gone.
     pub fn cpu_ns(&self) -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
         ticks(&stat).map(|t| t * (1_000_000_000 / TICKS_PER_S))
     }
 
-    /// Asks it to end, and sees to it.
+    /// Asks it to end, and kills it if it does not.
     pub fn end(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
@@ -195,7 +198,7 @@ impl Drop for Process {
     }
 }
 
-/// utime, stime, cutime and cstime, which stand 12th to 15th after the name in brackets.
+/// utime, stime, cutime and cstime, which are the 12th to 15th field after the name in brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();

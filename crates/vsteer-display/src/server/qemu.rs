@@ -1,11 +1,15 @@
-//! How are QEMU's own VNC and SPICE servers run? A virtual machine whose guest does nothing but show the application's frames: it copies each from memory that it shares
-//! with this program to the screen of QEMU's standard VGA (guest/picture.S), and is woken for it by an NMI over QMP.
+//! Runs QEMU's own VNC and SPICE servers. The guest of the virtual machine only shows the application's
+//! frames. It copies each from memory shared with this program to the screen of QEMU's standard VGA
+//! (guest/picture.S). An NMI over QMP wakes it.
 //!
-//! Who shows a frame waits until the guest has copied the one before. The guest is computed (TCG), not run by KVM: it starts in a fifth of a second anywhere, and copies a frame of 720p in
-//! some 10 ms, which bounds `source_fps`. QEMU's CPU time has that in it. VNC: JPEG is sent where it is asked for (lossy=on). SPICE: no password is asked, and what is
-//! sent is restricted by its options, for its viewers cannot ask.
+//! To show a frame, the application waits until the guest has copied the previous one. The guest is emulated
+//! (TCG), not run by KVM. So it starts in a fifth of a second on any machine, and copies a 720p frame in some
+//! 10 ms, which limits `source_fps`. QEMU's CPU time includes this. VNC: JPEG is sent if requested
+//! (lossy=on). SPICE: no password; QEMU's options restrict what is sent, because SPICE's viewers cannot
+//! request it.
 //!
-//! Source: `man 1 qemu-system-x86_64` (7.2: -vnc, -spice, ivshmem-plain, VGA), its QMP reference. Left out: QXL (without a driver in its guest it is a VGA too) and virtio's screens, KVM.
+//! Source: `man 1 qemu-system-x86_64` (7.2: -vnc, -spice, ivshmem-plain, VGA), its QMP reference. Left out:
+//! QXL (without a driver in the guest it is also a VGA) and virtio's screens, KVM.
 
 use super::onscreen::Home;
 use super::process::Process;
@@ -26,33 +30,34 @@ use vsteer_core::{Fault, FaultKind};
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 pub const PACKAGE: &str = "qemu-system-x86";
-/// guest/picture.S says how it is made.
+/// guest/picture.S says how to make it.
 const GUEST: &[u8] = include_bytes!("guest/picture.bin");
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_micros(500);
-/// Until a guest that has not copied is woken again: it may have gone to sleep in the moment in which it was woken.
+/// If the guest has not copied after this time, it is woken again, because it may have gone to sleep just as
+/// it was woken.
 const WAKES_AGAIN_NS: u64 = 20_000_000;
-/// Ports of displays are counted from here.
+/// Port numbers of displays start here.
 const FIRST_PORT: u16 = 5900;
-/// Where in the shared memory what is; see the guest.
+/// Offsets in the shared memory; see the guest's source.
 const NEWEST: u64 = 0;
 const COPIED: u64 = 4;
 const WIDTH: u64 = 8;
 const BEGUN: u64 = 16;
 const PIXELS: u64 = 4096;
 
-/// How its screen is served.
+/// The protocol that serves its screen.
 #[derive(Debug, Clone, Copy)]
 pub enum Served {
-    /// By VNC; viewers ask for their encodings.
+    /// VNC; viewers request their encodings.
     Vnc,
     Spice(Compression),
 }
 
-/// Starts it, with a screen of this size.
+/// Starts QEMU, with a screen of this size.
 ///
 /// # Errors
-/// It is not there, or would not; a width that its VGA has not.
+/// It is missing, or does not start; a width that its VGA does not support.
 pub fn start(size: Size, served: Served) -> Result<Started, Fault> {
     if !size.width.is_multiple_of(8) {
         return Err(Fault::new(FaultKind::BadInput, format!("a screen of {} pixels' width", size.width))
@@ -67,7 +72,7 @@ pub fn start(size: Size, served: Served) -> Result<Started, Fault> {
     for (i, edge) in [size.width, size.height].into_iter().enumerate() {
         memory.write_all_at(&(edge as u32).to_le_bytes(), WIDTH + 4 * i as u64).map_err(told)?;
     }
-    // Free now; where another takes it before the server does, that says so.
+    // The port is free now. If another process takes it before QEMU does, QEMU reports it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|l| l.local_addr())
         .map_err(|e| Fault::io("a port for QEMU's server".to_owned(), &e))?
@@ -181,7 +186,7 @@ impl Shows for GuestScreen {
     }
 }
 
-/// Of a monitor's greeting.
+/// The version in a monitor's greeting.
 fn version(greeting: &str) -> String {
     let said: serde_json::Value = serde_json::from_str(greeting).unwrap_or_default();
     let of = |part: &str| said["QMP"]["version"]["qemu"][part].as_u64();

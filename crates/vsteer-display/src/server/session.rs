@@ -1,13 +1,15 @@
-//! What comes of an application's frames where a server of somebody else's brings them to a viewer?
+//! Measures an application's frames that another project's server brings to a viewer.
 //!
 //! ```text
-//! application   draws frame n at n / rate and shows it in the server's display     the display holds it up where the server is busy: source_fps tells
-//! server        a process of its own: takes, encodes, sends when it wants          -> link (link.rs) ->
-//! viewer        decodes, reads the number in the picture where it changes          a number that it has not seen is a frame that was presented
+//! application   draws frame n at time n / rate and shows it in the server's display    a busy server delays it, which source_fps shows
+//! server        a separate process: captures, encodes, sends when it wants         -> link (link.rs) ->
+//! viewer        decodes, reads the number in the picture when it changes           a new number means that a frame was presented
 //! ```
-//! The window begins a second after the viewer has connected, however long that took; if it cannot, all the same, and tells that nothing came. What passes inside of the
-//! server is not seen: there are no stages, and what was sent is what came. CPU time is the server's whole process, the display that it shows included. A server that ends,
-//! a viewer that cannot go on: what was measured until then is kept, and said why.
+//! The window begins one second after the viewer has connected, however long that took. If the viewer cannot
+//! connect, the window begins anyway, and the result says that nothing arrived. The inside of the server is
+//! not visible. So there are no stages, and the sent data is the received data. CPU time is the server's
+//! whole process, including the display that it shows. If a server ends or a viewer cannot continue, the
+//! result keeps what was measured until then, with the reason.
 //!
 //! Left out: several viewers of one server.
 
@@ -28,17 +30,17 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// Buffers that the application has.
+/// How many buffers the application has.
 const BUFFERS: usize = 2;
-/// Until the window begins for a viewer that has not connected.
+/// If the viewer has not connected after this time, the window begins anyway.
 const CONNECTS_WITHIN_NS: u64 = 15_000_000_000;
 
-/// What threads share.
+/// Data shared between the threads.
 struct Shared {
     over: AtomicBool,
-    /// From when on is counted; not known yet: `u64::MAX`.
+    /// The start of the window; `u64::MAX` while it is not known.
     from_ns: AtomicU64,
-    /// The newest frame that was given to the display; none yet: -1.
+    /// The newest frame that was given to the display; -1 before the first.
     newest: AtomicI64,
     /// CPU time of drawing and showing.
     draw_ns: AtomicU64,
@@ -55,10 +57,12 @@ impl Shared {
     }
 }
 
-/// Runs it; and what it calls itself. One that holds a rate is told this one (bit/s); the seed decides which datagrams are lost.
+/// Makes the run; also returns what the server calls itself. A server that holds a rate gets this one
+/// (bit/s). The seed decides which datagrams are lost.
 ///
 /// # Errors
-/// A server that is not there or does not start, a display that does not answer. What fails later is told in the outcome.
+/// A server that is missing or does not start, a display that does not answer. Later failures are in the
+/// outcome.
 pub fn run(
     server: &Server,
     under: &Conditions,
@@ -74,7 +78,7 @@ pub fn run(
     };
     let passed = link.passed();
     let ends = Ends::open(server, &link)?;
-    // A viewer in this program waits for it to say something: shut, it says so.
+    // A viewer in this program waits for the server's data. Closing its sockets makes it return.
     let closes: Result<Vec<TcpStream>, _> = ends.streams.iter().map(TcpStream::try_clone).collect();
     let closes = closes.map_err(|e| Fault::io("a socket of the viewer's".to_owned(), &e))?;
 
@@ -93,7 +97,8 @@ pub fn run(
         let views = scope.spawn(move || {
             let viewed = match ends.viewer(server.by, under, &shared.over) {
                 Ok(mut viewer) => view(under, &mut *viewer, begun, shared, &passed),
-                // Ended before the link let it begin: nothing came, and that is no fault of a server's.
+                // The run ended before the link let the session begin. Nothing arrived, which is not the
+                // server's fault.
                 Err(why) => Viewed { why: (!shared.over()).then_some(why), ..Viewed::default() },
             };
             shared.over.store(true, Ordering::Relaxed);
@@ -104,7 +109,7 @@ pub fn run(
         closes.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         let drawn = draws.join().expect("it does not panic");
         let viewed = views.join().expect("it does not panic");
-        // Who ends takes the link with it: the server's own word is the better one.
+        // A server that ends also breaks the link. The server's own message is the better one.
         watched.ended = watched.ended.or_else(|| processes.iter_mut().find_map(|p| p.runs().err()));
         Came { drawn, viewed, watched }
     });
@@ -138,7 +143,8 @@ impl Came {
         Outcome {
             calendar,
             from_ns,
-            // One that ended before its window began has none, and nothing was drawn in it; it is told why.
+            // A run that ended before its window began has no window, and nothing was drawn in it. The
+            // outcome gives the reason.
             until_ns: until_ns.max(from_ns + 1),
             drawn: if until_ns > from_ns { drawn.frames } else { 0 },
             frames: viewed.frames,
@@ -154,7 +160,7 @@ impl Came {
     }
 }
 
-/// The server, and what lies between it and its viewer.
+/// Starts the server, and the link between it and its viewer.
 fn start(server: &Server, under: &Conditions, rate: Option<u64>, seed: u64) -> Result<(Started, Way), Fault> {
     let size = under.picture.size();
     match server.by {
@@ -175,11 +181,11 @@ fn start(server: &Server, under: &Conditions, rate: Option<u64>, seed: u64) -> R
 
 /// What a viewer needs to reach the server.
 struct Ends {
-    /// Where it connects to, or waits.
+    /// The address to which it connects, or at which it waits.
     link_at: SocketAddr,
     /// The connections of a viewer inside this program.
     streams: Vec<TcpStream>,
-    /// Says what became of datagrams so far.
+    /// Describes what happened to datagrams so far.
     lost: Box<dyn Fn() -> String + Send>,
 }
 
@@ -188,7 +194,7 @@ impl Ends {
         let (lost, link_at) = (Box::new(link.lost()), link.viewers());
         let connections = match server.by {
             By::TigerVnc(_) | By::QemuVnc(_) => 1,
-            // Each of its channels has one.
+            // Each of its channels needs one.
             By::QemuSpice(_) => 2,
             By::FreeRdp(_) | By::GStreamer(_) => 0,
         };
@@ -213,12 +219,12 @@ impl Ends {
     }
 }
 
-/// What was seen of the server from outside.
+/// What is visible of the server from outside.
 #[derive(Default)]
 struct Watched {
     /// CPU time of its processes.
     cpu: Window,
-    /// Bytes that the link gave its viewer.
+    /// Bytes that the link passed to its viewer.
     given: Window,
     until_ns: u64,
     /// Why the server ended early.
@@ -243,7 +249,7 @@ fn watch(
             break;
         }
         if from_ns == u64::MAX && now_ns() >= connects_until {
-            // The viewer may have connected in this moment: the first word counts.
+            // The viewer may have connected at this moment. The first start of the window counts.
             let now = (Ordering::AcqRel, Ordering::Acquire);
             let _ = shared.from_ns.compare_exchange(u64::MAX, now_ns(), now.0, now.1);
             continue;
@@ -261,10 +267,10 @@ fn watch(
     watched
 }
 
-/// What lies between.
+/// The link between server and viewer.
 enum Way {
     Stream(Relay),
-    /// And where its viewer waits for them.
+    /// With the address at which its viewer waits for datagrams.
     Datagrams(Datagrams, SocketAddr),
 }
 
@@ -273,7 +279,7 @@ fn stream(link: Link, started: Started) -> Result<(Started, Way), Fault> {
     Ok((started, Way::Stream(relay)))
 }
 
-/// Free now; where another takes it before the viewer does, that says so.
+/// A free port. If another process takes it before the viewer does, the viewer reports it.
 fn free_port() -> Result<SocketAddr, Fault> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|s| s.local_addr())
@@ -281,7 +287,7 @@ fn free_port() -> Result<SocketAddr, Fault> {
 }
 
 impl Way {
-    /// Where viewers connect to, or wait.
+    /// The address to which viewers connect, or at which they wait.
     fn viewers(&self) -> SocketAddr {
         match self {
             Way::Stream(relay) => relay.address,
@@ -289,7 +295,7 @@ impl Way {
         }
     }
 
-    /// Bytes that viewers were given so far; it goes on counting.
+    /// Bytes passed to viewers so far; the counter keeps running.
     fn passed(&self) -> Arc<AtomicU64> {
         match self {
             Way::Stream(relay) => relay.passed(),
@@ -297,7 +303,7 @@ impl Way {
         }
     }
 
-    /// Says what became of datagrams so far.
+    /// Describes what happened to datagrams so far.
     fn lost(&self) -> impl Fn() -> String + Send + 'static {
         let counts = match self {
             Way::Stream(_) => None,
@@ -326,7 +332,8 @@ fn connected(link: SocketAddr) -> Result<TcpStream, Fault> {
     Ok(stream)
 }
 
-/// What was used within the window (CPU time of processes, bytes of a link), from what had been used at moments; where processes have gone, the last that was read.
+/// The use within the window (CPU time of processes, bytes of a link), from readings of a counter. If
+/// processes are gone, the last reading counts.
 #[derive(Default)]
 struct Window {
     first: Option<u64>,
@@ -351,7 +358,7 @@ impl Window {
 /// What the application did.
 #[derive(Default)]
 struct Drawn {
-    /// In the window.
+    /// Frames in the window.
     frames: usize,
     rest_ns: u64,
     why: Option<Fault>,
@@ -366,7 +373,7 @@ fn draw(under: &Conditions, mut display: Box<dyn Shows + Send>, begun: u64, shar
         let Some(n) = ticks.wait() else { continue };
         drawn.rest_ns += lap.take();
         let threads_ns = under.picture.draw(n, &mut pixels, under.draw_threads);
-        // Known before it can be seen.
+        // Recorded before the frame can be seen.
         shared.newest.store(n.into(), Ordering::Release);
         let shown = display.show(&pixels, &shared.over);
         shared.draw_ns.fetch_add(lap.take() + threads_ns, Ordering::Relaxed);
@@ -390,7 +397,7 @@ fn draw(under: &Conditions, mut display: Box<dyn Shows + Send>, begun: u64, shar
 #[derive(Default)]
 struct Viewed {
     frames: BTreeMap<u32, Passed>,
-    /// In the window.
+    /// CPU time in the window.
     cpu_ns: u64,
     rest_ns: u64,
     wrong: usize,
@@ -414,7 +421,7 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// Waits until what is seen may have changed, and notes the CPU time of that.
+    /// Waits until the screen may have changed, and records the CPU time for that.
     fn changed(&mut self) -> Result<bool, Fault> {
         self.viewed.rest_ns += self.lap.take();
         let changed = self.viewer.changed();
@@ -422,7 +429,7 @@ impl Looking<'_> {
         let counts = self.shared.counts();
         let its_own = self.viewer.cpu_ns();
         match its_own {
-            // Here it only looks.
+            // Here this thread only reads the other process's screen.
             Some(_) => self.viewed.rest_ns += own_ns,
             None if counts => self.viewed.cpu_ns += own_ns,
             None => {}
@@ -433,12 +440,12 @@ impl Looking<'_> {
         changed
     }
 
-    /// Notes why the viewer fails. A failure after the end is none.
+    /// Records why the viewer fails. A failure after the end does not count.
     fn fails(&mut self, why: Fault) {
         self.viewed.why = (!self.shared.over()).then_some(why).or(self.viewed.why.take());
     }
 
-    /// An update came after which no frame's number could be read.
+    /// An update arrived after which no frame number could be read.
     fn unread(&mut self) {
         self.viewed.broken += 1;
         self.viewed.why.get_or_insert_with(|| {
@@ -453,7 +460,7 @@ impl Looking<'_> {
         }
         let keep_every = self.under.length.as_nanos() as u64 / self.under.samples.max(1) as u64;
         let size = self.under.picture.size();
-        // Another frame may have come meanwhile: what is kept is what was looked at.
+        // Another frame may have arrived in the meantime. The kept frame has the number that it shows.
         match self.viewer.part(at, size) {
             Ok(Some(part)) => {
                 if let Some((frame, [0, 0])) = crate::picture::number::read(&part, size) {
@@ -499,7 +506,7 @@ fn view(
         let presented = looking.viewer.seen_ns();
         let (frame, at) = match seen {
             Ok(Some(seen)) => seen,
-            // What stood there before the first frame has no number.
+            // The content before the first frame has no number.
             Ok(None) if last.is_none() => continue,
             Ok(None) => {
                 looking.unread();
@@ -511,7 +518,7 @@ fn view(
             }
         };
         if last == Some(frame) {
-            // The same picture, made better or sent again.
+            // The same picture, improved or sent again.
             continue;
         }
         if last.is_some_and(|l| frame < l) || i64::from(frame) > shared.newest.load(Ordering::Acquire) {
@@ -553,7 +560,7 @@ mod tests {
         assert_eq!(never.used(), 0);
     }
 
-    /// What was measured until a server ends is kept, and it is said why that is all.
+    /// If a server ends, what was measured until then is kept, with the reason.
     #[test]
     #[ignore = "needs Xtigervnc"]
     fn a_server_that_is_killed_in_the_middle_leaves_what_was_measured() {
@@ -573,7 +580,7 @@ mod tests {
         let server = super::super::find("tigervnc-tight").unwrap()[0];
         let (outcome, _) = std::thread::scope(|scope| {
             let runs = scope.spawn(|| run(server, &under, None, 1).unwrap());
-            // Its window begins a second after its viewer has come.
+            // The window begins one second after its viewer has connected.
             let killed = now_ns() + 50_000_000_000;
             let mut since = None;
             while now_ns() < killed {
@@ -594,7 +601,7 @@ mod tests {
         assert!(outcome.passed > Some(10_000), "{:?}", outcome.passed);
     }
 
-    /// A process of this one's, by its name.
+    /// A child process of this one, by its name.
     fn child(name: &str) -> Option<rustix::process::Pid> {
         let own = std::process::id().to_string();
         let pids =

@@ -1,7 +1,8 @@
-//! How does a viewer of SPICE servers see? By this program's own client, which decodes in the viewer's thread.
+//! A viewer of SPICE servers: this program's own client, which decodes in the viewer's thread.
 //!
-//! A picture is looked at where another begins to be drawn, or where nothing has come for a while: [`QUIET`] and the link's delay there and back, for a server waits for its viewer's
-//! acknowledgements. It counts as presented when the last of it was drawn.
+//! The viewer reads the picture when another one begins to be drawn, or when nothing has arrived for a while:
+//! [`QUIET`] plus the link's delay in both directions, because a server waits for its viewer's
+//! acknowledgements. A frame counts as presented when its last part was drawn.
 
 use crate::picture::canvas::Size;
 use crate::picture::number;
@@ -13,12 +14,14 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use vsteer_core::{Fault, FaultKind};
 
-/// Of pixels that came as something else than was asked for, the part that makes it another compression: few pixels are sent as they are.
+/// If more than this share of pixels arrived in another form than requested, it counts as another
+/// compression. Few pixels are always sent uncompressed.
 const OTHERWISE_MOST: f64 = 0.1;
 const BUFFER: usize = 1 << 16;
-/// Nothing more comes of a picture, ms: many times what a server takes from strip to strip, on a machine that is busy too.
+/// After this time without data, ms, a picture is complete. It is many times the server's time between
+/// strips, even on a busy machine.
 const QUIET: f64 = 100.0;
-/// Until a viewer that waits looks whether it shall end, ns.
+/// How often a waiting viewer checks whether to end, ns.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 pub struct Spice {
@@ -28,7 +31,8 @@ pub struct Spice {
 }
 
 impl Spice {
-    /// Opens the session at the other end of these, of which the first is for the main channel; the link delays by so much each way.
+    /// Opens the session through these streams; the first is for the main channel. The link has this delay in
+    /// each direction.
     ///
     /// # Errors
     /// See [`Client::start`].
@@ -45,7 +49,7 @@ impl Spice {
         Ok(Spice { client, compression, quiet })
     }
 
-    /// Waits for either channel at most so long; which of them have something to read.
+    /// Waits for either channel, at most this long; returns which of them have data.
     fn waits(&self, most: &Timespec) -> Result<[bool; 2], Fault> {
         let sources = self.client.sources();
         let mut has = sources.map(|s| !s.buffer().is_empty());

@@ -1,7 +1,9 @@
-//! How is TigerVNC's server started? `Xtigervnc`: an X server of which viewers see the screen; applications draw into it as into any other.
+//! Starts TigerVNC's server, `Xtigervnc`: an X server whose screen VNC viewers see. Applications draw into it
+//! as into any other X server.
 //!
-//! It listens on this machine alone and asks no password, for as long as a run lasts. It may send as many updates a second as the application draws
-//! (FrameRate, 60 if nothing is said); all else is as it comes. Source: `man 1 Xtigervnc` (1.12).
+//! It listens only on this machine and asks for no password, for the length of a run. It may send as many
+//! updates per second as the application draws (FrameRate, 60 by default). Everything else is its default.
+//! Source: `man 1 Xtigervnc` (1.12).
 
 use super::process::Process;
 use super::xdisplay;
@@ -13,15 +15,15 @@ use vsteer_core::Fault;
 
 pub const PROGRAM: &str = "Xtigervnc";
 pub const PACKAGE: &str = "tigervnc-standalone-server";
-/// Until its display is there; a second, on a machine that has nothing else to do.
+/// The time limit for its display; on an idle machine it takes a second.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Starts it, with a screen of this size.
 ///
 /// # Errors
-/// It is not there, or would not.
+/// It is missing, or does not start.
 pub fn start(size: Size, fps: u32) -> Result<Started, Fault> {
-    // Free now; where another takes it before the server does, that says so.
+    // The port is free now. If another process takes it before the server does, the server reports it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|l| l.local_addr())
         .map_err(|e| Fault::io("a port for a VNC server".to_owned(), &e))?

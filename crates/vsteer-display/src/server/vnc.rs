@@ -1,4 +1,4 @@
-//! How does a viewer of VNC servers see? By this program's own client, which decodes in the viewer's thread.
+//! A viewer of VNC servers: this program's own client, which decodes in the viewer's thread.
 
 use crate::picture::canvas::Size;
 use crate::picture::number;
@@ -8,7 +8,8 @@ use std::io::BufReader;
 use std::net::TcpStream;
 use vsteer_core::{Fault, FaultKind};
 
-/// Of pixels that came as something else than was asked for, the part that makes it another encoding: a server's first rectangles may be.
+/// If more than this share of pixels arrived in another encoding than requested, it counts as another
+/// encoding. A server's first rectangles may differ.
 const OTHERWISE_MOST: f64 = 0.1;
 const BUFFER: usize = 1 << 16;
 
@@ -18,7 +19,7 @@ pub struct Vnc {
 }
 
 impl Vnc {
-    /// Greets the server at the other end.
+    /// Greets the server.
     ///
     /// # Errors
     /// See [`Client::start`].

@@ -1,10 +1,13 @@
-//! How does an application show its frames in an X display, and how is read what stands there?
+//! Shows an application's frames in an X display, and reads pixels from a display.
 //!
-//! By shared memory, as programs that draw moving pictures have it: two buffers, of which one is shown while the other is drawn; who shows a frame waits until the
-//! display has taken the one before the last. A frame is one request, so that no server sees half of it. It is drawn on the root window:
-//! there is no window manager. Memory is a file without a name that both have (MIT-SHM 1.2), written and read by file calls.
+//! It uses shared memory, like other programs that draw moving pictures. Of two buffers, one is shown while
+//! the other is drawn. Before a frame is shown, it waits until the display has taken the frame before the
+//! last. A frame is one request, so no server sees half of it. Frames are drawn on the root window, because
+//! there is no window manager. The shared memory is an unnamed file that both processes have open (MIT-SHM
+//! 1.2), read and written by file calls.
 //!
-//! Source: MIT-SHM, protocol version 1.2 (X.Org). Left out: displays of other depths than 24, displays on other machines.
+//! Source: MIT-SHM, protocol version 1.2 (X.Org). Left out: displays with other depths than 24, displays on
+//! other machines.
 
 use super::process::Process;
 use crate::picture::canvas::Size;
@@ -22,21 +25,22 @@ use x11rb::protocol::shm::{self, ConnectionExt as _};
 use x11rb::protocol::xproto::{ConnectionExt as _, CreateGCAux, Gcontext, ImageFormat, Window};
 use x11rb::rust_connection::RustConnection;
 
-/// The depth of the pixels that the canvas has.
+/// The depth of the canvas's pixels.
 const DEPTH: u8 = 24;
-/// Until it is looked whether one shall end.
+/// How often to check whether to end.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Until a display is there; a second, on a machine that has nothing else to do.
+/// The time limit for a display; on an idle machine it takes a second.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// A display without a screen, and its package.
+/// The program for a display without a screen, and its package.
 pub const SCREEN: (&str, &str) = ("Xvfb", "xvfb");
 
-/// Starts Xvfb, a display without a screen, of this size; and its number. It goes on where its last client leaves (-noreset): some open it twice.
+/// Starts Xvfb, a display without a screen, of this size. Also returns its number. It continues after its
+/// last client has left (-noreset), because some clients open it twice.
 ///
 /// # Errors
-/// It is not there, or would not.
+/// It is missing, or does not start.
 pub fn virtual_screen(size: Size) -> Result<(Process, u32), Fault> {
     let words =
         format!("-displayfd 1 -noreset -nolisten tcp -screen 0 {}x{}x{DEPTH}", size.width, size.height);
@@ -46,10 +50,10 @@ pub fn virtual_screen(size: Size) -> Result<(Process, u32), Fault> {
     Ok((process, number))
 }
 
-/// What an X server says that it was given (`-displayfd 1`).
+/// The display number that an X server prints (`-displayfd 1`).
 ///
 /// # Errors
-/// It is no number.
+/// It is not a number.
 pub fn display_number(said: &str) -> Result<u32, Fault> {
     said.trim().parse().map_err(|_| {
         Fault::new(FaultKind::Failed, "an X server")
@@ -57,7 +61,7 @@ pub fn display_number(said: &str) -> Result<u32, Fault> {
     })
 }
 
-/// A display, with memory that is shared with it.
+/// A display with shared memory.
 pub struct XDisplay {
     connection: RustConnection,
     root: Window,
@@ -70,15 +74,15 @@ pub struct XDisplay {
 struct Buffer {
     segment: shm::Seg,
     memory: File,
-    /// Given to the display, which has not said that it took it.
+    /// Given to the display, which has not confirmed it yet.
     given: bool,
 }
 
 impl XDisplay {
-    /// Of this number, for frames of this size.
+    /// Opens the display with this number, for frames of this size.
     ///
     /// # Errors
-    /// It does not answer, is smaller, of another depth, or has no shared memory.
+    /// It does not answer, is smaller, has another depth, or has no shared memory.
     pub fn open(number: u32, size: Size, buffers: usize) -> Result<XDisplay, Fault> {
         let name = format!("X display :{number}");
         let failed = |e: &dyn std::fmt::Display| Fault::new(FaultKind::Failed, name.clone()).because(e);
@@ -124,13 +128,13 @@ impl XDisplay {
         Ok(XDisplay { connection, root, context, size, buffers: all, next: 0 })
     }
 
-    /// Reads what stands in a part of it.
+    /// Reads a part of the display.
     ///
     /// # Errors
-    /// The display has gone.
+    /// The display is gone.
     ///
     /// # Panics
-    /// The part does not lie within.
+    /// If the part is not inside.
     pub fn read(&mut self, at: [usize; 2], size: Size, pixels: &mut Vec<u8>) -> Result<(), Fault> {
         assert!(at[0] + size.width <= self.size.width && at[1] + size.height <= self.size.height, "within");
         let buffer = &self.buffers[0];
@@ -155,7 +159,7 @@ impl XDisplay {
 }
 
 impl Shows for XDisplay {
-    /// At the origin.
+    /// Shows the frame at the origin.
     fn show(&mut self, pixels: &[u8], stop: &AtomicBool) -> Result<bool, Fault> {
         while self.buffers[self.next].given {
             if stop.load(Ordering::Relaxed) {

@@ -1,26 +1,27 @@
-//! What does the next part of a message say? Numbers stand the least byte first, except within LZ's images; each is checked to be there.
+//! Reads the fields of a message. Numbers have the lowest byte first, except within LZ's images. Each read
+//! checks that enough bytes exist.
 //!
-//! Left out: all but what pictures need.
+//! Left out: everything that pictures do not need.
 
 use super::bad;
 use crate::rfb::screen::Rect;
 use vsteer_core::Fault;
 
-/// What is not read yet of some bytes.
+/// The unread rest of some bytes.
 #[derive(Clone, Copy)]
 pub struct Bytes<'a> {
     rest: &'a [u8],
-    /// For the fault that says what ended too early.
+    /// What the bytes are, for a fault about a message that is too short.
     what: &'static str,
 }
 
 impl<'a> Bytes<'a> {
-    /// All of them; `what` they are.
+    /// All of these bytes; `what` says what they are.
     pub fn of(bytes: &'a [u8], what: &'static str) -> Bytes<'a> {
         Bytes { rest: bytes, what }
     }
 
-    /// So many.
+    /// The next `n` bytes.
     ///
     /// # Errors
     /// There are fewer.
@@ -35,10 +36,10 @@ impl<'a> Bytes<'a> {
         self.take(N).map(|b| b.try_into().expect("`take` gives as many bytes as asked for"))
     }
 
-    /// A byte.
+    /// The next byte.
     ///
     /// # Errors
-    /// There is none; so below.
+    /// There is none; the same below.
     pub fn u8(&mut self) -> Result<u8, Fault> {
         self.exactly::<1>().map(|b| b[0])
     }
@@ -51,7 +52,7 @@ impl<'a> Bytes<'a> {
         self.exactly().map(u32::from_le_bytes)
     }
 
-    /// The greatest byte first, as LZ has it.
+    /// The highest byte first, as in LZ.
     pub fn u32_be(&mut self) -> Result<u32, Fault> {
         self.exactly().map(u32::from_be_bytes)
     }
@@ -60,7 +61,7 @@ impl<'a> Bytes<'a> {
         self.exactly().map(u64::from_be_bytes)
     }
 
-    /// Top, left, bottom, right: signed, of which none that is used lies before the origin.
+    /// Top, left, bottom, right: signed numbers, but never before the origin.
     pub fn rect(&mut self) -> Result<Rect, Fault> {
         let mut edge = || self.u32().map(|v| v as i32);
         let [top, left, bottom, right] = [edge()?, edge()?, edge()?, edge()?];

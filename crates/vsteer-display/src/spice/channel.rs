@@ -1,9 +1,13 @@
-//! How is one of SPICE's channels opened, and what is said on any of them? Each is a connection of its own: a link message and its reply, a ticket, then messages with a
-//! kind, a length and a body (mini headers).
+//! Opens a channel of SPICE, and handles the messages that all channels have. Each channel is a separate
+//! connection: a link message and its reply, a ticket, then messages with a kind, a length and a body (mini
+//! headers).
 //!
-//! Two things have to be answered or the server stops: pings, and acknowledgements, one for as many messages as the server said last (its window); it sends two windows and then waits.
+//! Two kinds of messages need an answer, or the server stops: pings, and acknowledgements. The client sends
+//! one acknowledgement per window, a number of messages that the server sets. The server sends two windows
+//! and then waits.
 //!
-//! Source: SPICE's spice.proto (BaseChannel) and protocol.h (spice-protocol 0.14), and libspice-server 0.15.1 itself. Left out: TLS, SASL, migration, headers that are not mini.
+//! Source: SPICE's spice.proto (BaseChannel) and protocol.h (spice-protocol 0.14), and libspice-server 0.15.1
+//! itself. Left out: TLS, SASL, migration, headers other than mini.
 
 use super::bad;
 use super::bytes::Bytes;
@@ -14,20 +18,20 @@ use vsteer_core::{Fault, FaultKind};
 const MAGIC: &[u8; 4] = b"REDQ";
 const MAJOR: u32 = 2;
 const MINOR: u32 = 2;
-/// What the link message says of itself before what this program can, bytes.
+/// The part of the link message before the capabilities, bytes.
 const LINK: u32 = 18;
-/// Of a reply before the key's end, bytes; no reply is longer than the most.
+/// The part of a reply up to the key's end, bytes; and the longest accepted reply.
 const REPLY: usize = 4 + KEY + 12;
 const REPLY_MOST: u32 = 4096;
-/// The way to come in is chosen; by a ticket; mini headers.
+/// Capabilities: choice of authentication; by a ticket; mini headers.
 const COMMON: u32 = 1 | 1 << 1 | 1 << 3;
 const AUTHENTICATION_BY_TICKET: u32 = 1;
-/// No body is longer, bytes: a screen of 16 million pixels as it is.
+/// The longest accepted body, bytes: an uncompressed screen of 16 million pixels.
 pub const BODY_MOST: u32 = 64 << 20 | 4096;
-/// Memory for a body is taken as it comes beyond that, bytes.
+/// Above this size, memory for a body grows with the received bytes.
 const AT_ONCE: usize = 1 << 20;
 
-/// Kinds that any channel has: from the server,
+/// Kinds of messages of any channel: from the server,
 const SET_ACK: u16 = 3;
 const PING: u16 = 4;
 const WAIT_FOR_CHANNELS: u16 = 5;
@@ -40,32 +44,32 @@ const PONG: u16 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// The first, which names the session.
+    /// The main channel comes first and names the session.
     Main,
     Display,
 }
 
-/// What a server said.
+/// A message of the server.
 pub struct Message {
     pub kind: u16,
-    /// All of it.
+    /// The complete body.
     pub body: Vec<u8>,
 }
 
-/// One that is open.
+/// An open channel.
 pub struct Channel<R, W> {
     from: R,
     to: W,
-    /// Messages from one acknowledgement to the next; none are wanted where 0.
+    /// Messages per acknowledgement; 0 means that the server wants none.
     window: u32,
     left: u32,
 }
 
 impl<R: Read, W: Write> Channel<R, W> {
-    /// Opens it; `session` is 0 for the first. `can` are bits of what this program can, of this channel's own.
+    /// Opens a channel; `session` is 0 for the first. `can` are the bits of this channel's own capabilities.
     ///
     /// # Errors
-    /// It is no such server, it refuses, it is not to be had without TLS.
+    /// It is not such a server, it refuses, or it requires TLS.
     pub fn open(from: R, to: W, of: Of, session: u32, can: u32) -> Result<Channel<R, W>, Fault> {
         let mut channel = Channel { from, to, window: 0, left: 0 };
         let mut says = MAGIC.to_vec();
@@ -116,15 +120,15 @@ impl<R: Read, W: Write> Channel<R, W> {
         Ok(channel)
     }
 
-    /// What is read from.
+    /// The stream from which it reads.
     pub fn source(&self) -> &R {
         &self.from
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// The server has gone.
+    /// The server is gone.
     pub fn tell(&mut self, kind: u16, body: &[u8]) -> Result<(), Fault> {
         let mut says = kind.to_le_bytes().to_vec();
         says.extend((body.len() as u32).to_le_bytes());
@@ -136,10 +140,11 @@ impl<R: Read, W: Write> Channel<R, W> {
         self.to.write_all(says).map_err(|e| Fault::io("speaking to a SPICE server".to_owned(), &e))
     }
 
-    /// Waits for the server's next message; none where it was one that any channel has, which is answered.
+    /// Waits for the server's next message. Returns `None` for a message that any channel has, which is
+    /// answered here.
     ///
     /// # Errors
-    /// The server has gone, or says that it goes; a body beyond any use.
+    /// The server is gone or disconnects; a body that is too long.
     pub fn next(&mut self) -> Result<Option<Message>, Fault> {
         let mut head = [0; 6];
         self.from.read_exact(&mut head).map_err(|e| gone("a message", &e))?;
@@ -164,7 +169,7 @@ impl<R: Read, W: Write> Channel<R, W> {
                 self.left = self.window;
                 self.tell(ACK_SYNC, &generation.to_le_bytes())?;
             }
-            // Its number and its time; what fills it up is not sent back.
+            // The ping's number and time; its padding is not sent back.
             PING => {
                 let answer = read.take(12)?.to_vec();
                 self.tell(PONG, &answer)?;
@@ -175,14 +180,14 @@ impl<R: Read, W: Write> Channel<R, W> {
                 return Err(Fault::new(FaultKind::Failed, "a SPICE server ends the session")
                     .because(format!("its reason is number {reason}")));
             }
-            // There is one channel of each kind, and what came on it before has been done.
+            // There is only one channel of each kind, and its earlier messages have been handled.
             WAIT_FOR_CHANNELS | NOTIFY => {}
             _ => return Ok(Some(Message { kind, body })),
         }
         Ok(None)
     }
 
-    /// So many bytes; memory is taken as they come, so that a length that lies takes none.
+    /// Reads `n` bytes. Memory grows with the received bytes, so a false length does not allocate memory.
     fn some(&mut self, n: usize, what: &str) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::with_capacity(n.min(AT_ONCE));
         let came = self.from.by_ref().take(n as u64).read_to_end(&mut bytes).map_err(|e| gone(what, &e))?;
@@ -192,13 +197,13 @@ impl<R: Read, W: Write> Channel<R, W> {
 
 #[cfg(test)]
 impl<R> Channel<R, Vec<u8>> {
-    /// All that was told to the server.
+    /// Everything that was sent to the server.
     pub fn told(&self) -> &[u8] {
         &self.to
     }
 }
 
-/// A link's result, by its number.
+/// The fault for a link's result number.
 fn refused(number: u32) -> Result<(), Fault> {
     let why = match number {
         0 => return Ok(()),

@@ -1,7 +1,8 @@
-//! What is put where on the screen? A part of an image on a rectangle of its size, as far as it may be seen there.
+//! Draws a part of an image to a rectangle of the same size, within the visible area.
 //!
-//! Source: SPICE's spice.proto (DisplayBase, Clip, draw_copy). Left out: all other ways to draw, masks, scaling, surfaces off the screen: a guest whose screen is a plain framebuffer has no use for
-//! them, and one whose driver does is told of.
+//! Source: SPICE's spice.proto (DisplayBase, Clip, draw_copy). Left out: all other drawing operations, masks,
+//! scaling, surfaces off the screen. A guest with a plain framebuffer does not use them. If a guest's driver
+//! does, a fault says so.
 
 use super::bad;
 use super::bytes::Bytes;
@@ -10,21 +11,23 @@ use crate::picture::canvas::PIXEL;
 use crate::rfb::screen::{Rect, Screen};
 use vsteer_core::{Fault, FaultKind};
 
-/// The source's pixels as they are, of all ways to bring together what comes with what is there.
+/// The operation that writes the source's pixels unchanged.
 const PUT: u16 = 8;
-/// Of a clip, bytes.
+/// Size of a rectangle in a clip, bytes; and the most rectangles.
 const RECT: usize = 16;
 const RECTS_MOST: usize = 4096;
 
-/// Where something may be seen.
+/// The visible area.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clip {
-    /// All of it.
+    /// Everything is visible.
     All,
     Within(Vec<Rect>),
 }
 
 impl Clip {
+    /// Reads a clip.
+    ///
     /// # Errors
     /// It is broken.
     pub fn read(from: &mut Bytes) -> Result<Clip, Fault> {
@@ -45,17 +48,17 @@ impl Clip {
 
 /// Pixels and their place.
 pub struct Put {
-    /// What kind of image they came as.
+    /// The kind of image that they came from.
     pub kind: &'static str,
     pub to: Rect,
-    /// From here on in the image, of which a row has so many pixels.
+    /// The start within the image, and the number of pixels in its rows.
     pub from: [usize; 2],
     pub width: usize,
     pub pixels: Vec<u8>,
     pub clip: Clip,
 }
 
-/// Where a message draws, without its image.
+/// The rectangle of a drawing message, without its image.
 ///
 /// # Errors
 /// It is broken.
@@ -65,10 +68,10 @@ pub fn place(body: &[u8]) -> Result<Rect, Fault> {
     from.rect()
 }
 
-/// Reads a copy of an image's part.
+/// Reads a copy of a part of an image.
 ///
 /// # Errors
-/// It is broken, or what is left out.
+/// It is broken, or uses an operation that is left out.
 pub fn copy(body: &[u8], images: &mut Images, screen: &Screen) -> Result<Put, Fault> {
     let mut from = Bytes::of(body, "a drawing");
     let surface = from.u32()?;
@@ -106,7 +109,7 @@ pub fn copy(body: &[u8], images: &mut Images, screen: &Screen) -> Result<Put, Fa
 }
 
 impl Put {
-    /// Puts it; how many pixels were. Who calls has checked that it lies within.
+    /// Draws it; returns the number of pixels. Callers must check that it is inside.
     pub fn onto(&self, screen: &mut Screen) -> usize {
         match &self.clip {
             Clip::All => self.within(self.to, screen),
@@ -124,7 +127,7 @@ impl Put {
     }
 }
 
-/// What two have in common; empty where they have nothing.
+/// The common part of two rectangles; empty if there is none.
 pub fn common(a: Rect, b: Rect) -> Rect {
     let part = |at: [usize; 2], edge: [usize; 2]| {
         let from = at[0].max(at[1]);

@@ -1,6 +1,8 @@
-//! How are images decoded that SPICE's GLZ made? As LZ's, but a copy may be of an earlier image: the last ones are kept, and each says from which one on.
+//! Decodes SPICE's GLZ images. They are like LZ's, but a copy may refer to an earlier image. So the last
+//! images are kept, and each image says from which one on they are needed.
 //!
-//! Source: the format as spice-gtk's decode-glz.c and decode-glz-tmpl.c have it (0.42). Left out: palettes, 16 bits, alpha; a window that several displays share.
+//! Source: the format as in spice-gtk's decode-glz.c and decode-glz-tmpl.c (0.42). Left out: palettes, 16
+//! bits, alpha; a window that several displays share.
 
 use super::bad;
 use super::bytes::Bytes;
@@ -10,15 +12,15 @@ use crate::spice::pixels::Pixels;
 use std::collections::BTreeMap;
 use vsteer_core::Fault;
 
-/// The server is told that it may refer to so many pixels.
+/// The client allows the server to refer to this many pixels.
 pub const WINDOW_PIXELS: i32 = 8 << 20;
-/// More are never kept, whatever it says: as much again, for an image that is just come.
+/// The most pixels to keep, whatever the server says: twice as many, for an image that has just arrived.
 const KEPT_MOST: usize = 2 * WINDOW_PIXELS as usize;
-/// A pixels' kind within its byte; the bit above says that rows are from the top.
+/// The pixel format within its byte; the bit above means that rows start at the top.
 const KIND: u8 = 15;
 const TOP_DOWN: u8 = 16;
 
-/// The images that may be referred to, by number.
+/// The images that later ones may refer to, by number.
 #[derive(Default)]
 pub struct Window {
     images: BTreeMap<u64, Vec<[u8; PIXEL]>>,
@@ -26,10 +28,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// Decodes one that is to have this size, and keeps it.
+    /// Decodes an image that should have this size, and keeps it.
     ///
     /// # Errors
-    /// It is broken, of another size, of pixels that are not read, or refers to what is not kept.
+    /// It is broken, has another size or an unsupported pixel format, or refers to an image that is not kept.
     pub fn decode(&mut self, bytes: &[u8], [width, height]: [usize; 2]) -> Result<Pixels, Fault> {
         let mut from = Bytes::of(bytes, "an image of GLZ");
         if (from.u32_be()?, from.u32_be()?) != (MAGIC, VERSION) {
@@ -96,19 +98,21 @@ impl Window {
     }
 }
 
-/// What is copied.
+/// A copy of earlier pixels.
 #[derive(Debug, PartialEq, Eq)]
 struct Copied {
     length: usize,
-    /// From so many images before; 0: this one.
+    /// The source is this many images before; 0 means this one.
     images: u64,
-    /// Of another image: from this pixel on; of this one: so far behind, less one.
+    /// In another image: the first pixel. In this image: the distance back, minus one.
     pixels: usize,
 }
 
 impl Copied {
-    /// The first byte: 3 bits of the length, a bit for long pixel offsets, 4 bits of the offset. Then the length's further bytes, 8 bits of the offset, and a byte that says how
-    /// many follow with the image's distance; what else is in that byte is the distance's lowest 6 bits, or 5 of a long offset and whether it has 8 bits more.
+    /// The first byte has 3 bits of the length, a bit for long pixel offsets, and 4 bits of the offset. Then
+    /// follow the length's further bytes, 8 bits of the offset, and a byte with the number of further bytes
+    /// of the image's distance. The rest of that byte is the lowest 6 bits of the distance, or 5 bits of a
+    /// long offset and whether it has 8 more bits.
     fn read(from: &mut Bytes, control: u8) -> Result<Copied, Fault> {
         let mut length = usize::from(control >> 5);
         if length == 7 {

@@ -1,7 +1,10 @@
-//! What pixels has an image that a SPICE server sends? By its kind: as they are, LZ, GLZ, GLZ through zlib.
+//! Decodes the images of a SPICE server by their kind: uncompressed, LZ, GLZ, GLZ through zlib.
 //!
-//! Source: SPICE's spice.proto (Image) and enums.h (spice-protocol 0.14). Left out: QUIC (GAP(display-quic): its decoder learns by a table of 256 numbers that no document gives, but a program under another licence alone), JPEG, which comes beside it, LZ4, palettes, alpha, images out of a cache: this viewer says that it has no cache, and a kind that
-//! comes all the same is told with the server's option that avoids it.
+//! Source: SPICE's spice.proto (Image) and enums.h (spice-protocol 0.14). Left out: QUIC (GAP(display-quic):
+//! its decoder needs a table of 256 numbers that no document contains, only a program under another licence),
+//! JPEG, which is used together with it, LZ4, palettes, alpha, images from a cache. This viewer tells the
+//! server that it has no cache. If an unsupported kind arrives anyway, the fault names the server's option
+//! that avoids it.
 
 use super::bytes::Bytes;
 use super::glz::Window;
@@ -12,36 +15,36 @@ use crate::picture::canvas::PIXEL;
 use flate2::{Decompress, FlushDecompress};
 use vsteer_core::{Fault, FaultKind};
 
-/// Of an image as it is: pixels of 24 and of 32 bits; rows are from the top.
+/// Pixel formats of an uncompressed image: 24 and 32 bits; and the flag for rows from the top.
 const FORMAT_24: u8 = 7;
 const FORMAT_32: u8 = 8;
 const PALETTE_CACHED: u8 = 2;
 const TOP_DOWN: u8 = 4;
-/// What is said of GLZ beside its pixels, bytes.
+/// The part of GLZ's data before its pixels, bytes.
 const GLZ_HEAD: usize = 33;
 
-/// What lasts from image to image.
+/// State that lasts from image to image.
 #[derive(Default)]
 pub struct Images {
     glz: Window,
     pub jpeg: Jpeg,
 }
 
-/// One that was decoded.
+/// A decoded image.
 pub struct Image {
-    /// Its kind, as people call it.
+    /// The usual name of its kind.
     pub kind: &'static str,
-    /// Pixels of a row, and rows.
+    /// Pixels per row, and rows.
     pub size: [usize; 2],
-    /// Row after row from the top, in the screen's order.
+    /// Row after row from the top, in the screen's byte order.
     pub pixels: Vec<u8>,
 }
 
 impl Images {
-    /// Decodes what stands at the beginning of the bytes; it has at most so many pixels.
+    /// Decodes the image at the start of the bytes; it may have at most `most` pixels.
     ///
     /// # Errors
-    /// It is broken, larger, or of a kind that is not read.
+    /// It is broken, larger, or of an unsupported kind.
     pub fn decode(&mut self, bytes: &[u8], most: usize) -> Result<Image, Fault> {
         let mut from = Bytes::of(bytes, "an image");
         from.take(8)?;
@@ -63,7 +66,7 @@ impl Images {
             }
             107 => {
                 let (n, compressed) = (data(&mut from)?, data(&mut from)?);
-                // Literals alone take three bytes a pixel and one for each 32 of them.
+                // Literals alone need three bytes per pixel and one byte per 32 pixels.
                 if n > GLZ_HEAD + 4 * size[0] * size[1] {
                     return Err(bad(format!("an image of GLZ of {n} bytes for {size:?} pixels")));
                 }
@@ -80,7 +83,7 @@ impl Images {
     }
 }
 
-/// A kind of images that is not read, and how to have none.
+/// The fault for an unsupported kind, with the way to avoid it.
 fn unread(kind: u8) -> Fault {
     let (name, help) = match kind {
         1 => ("QUIC", "image-compression=lz, glz or off"),
@@ -98,7 +101,7 @@ fn unread(kind: u8) -> Fault {
     .help(help)
 }
 
-/// As they are.
+/// An uncompressed image.
 fn raw(from: &mut Bytes, [width, height]: [usize; 2]) -> Result<Pixels, Fault> {
     let (format, flags) = (from.u8()?, from.u8()?);
     let size = [from.u32()? as usize, from.u32()? as usize];
@@ -126,7 +129,7 @@ fn raw(from: &mut Bytes, [width, height]: [usize; 2]) -> Result<Pixels, Fault> {
     Ok(Pixels { pixels, top_down: flags & TOP_DOWN != 0 })
 }
 
-/// What zlib made of so many bytes; each image is a stream of its own.
+/// Decompresses zlib data to `n` bytes; each image is a separate stream.
 fn inflated(bytes: &[u8], n: usize) -> Result<Vec<u8>, Fault> {
     let broken = |e: &dyn std::fmt::Display| bad(format!("a compressed image that is broken: {e}"));
     let mut out = Vec::with_capacity(n);
@@ -134,7 +137,7 @@ fn inflated(bytes: &[u8], n: usize) -> Result<Vec<u8>, Fault> {
     if out.len() == n { Ok(out) } else { Err(broken(&format!("{} bytes, not {n}", out.len()))) }
 }
 
-/// Turns rows from the bottom into rows from the top.
+/// Reverses the order of rows.
 pub fn turn(pixels: &mut [u8], [width, height]: [usize; 2]) {
     let line = width * PIXEL;
     for y in 0..height / 2 {

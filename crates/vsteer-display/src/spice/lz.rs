@@ -1,6 +1,8 @@
-//! How are images decoded that SPICE's LZ made? Literal pixels, and copies of what came before: a family of FastLZ's, of pixels and not of bytes.
+//! Decodes SPICE's LZ images: literal pixels, and copies of earlier ones. The format is a variant of FastLZ
+//! for pixels instead of bytes.
 //!
-//! Source: the format as spice-common's lz.c and lz_decompress_tmpl.c have it (0.14). Left out: palettes, 16 bits, alpha: no screen of 32 bits without alpha is sent as such.
+//! Source: the format as in spice-common's lz.c and lz_decompress_tmpl.c (0.14). Left out: palettes, 16 bits,
+//! alpha, because a 32-bit screen without alpha is never sent in these formats.
 
 use super::bad;
 use super::bytes::Bytes;
@@ -10,20 +12,20 @@ use vsteer_core::{Fault, FaultKind};
 
 pub const MAGIC: u32 = u32::from_be_bytes(*b"  ZL");
 pub const VERSION: u32 = 1 << 16 | 1;
-/// Kinds of pixels.
+/// Pixel formats.
 pub const RGB24: u32 = 7;
 pub const RGB32: u32 = 8;
-/// Control bytes below it are as many literals and one.
+/// A control byte below this value means that many literals plus one.
 pub const COPIES: u8 = 32;
-/// Distances from here on have two bytes more.
+/// A distance from this value on has two more bytes.
 const FAR: usize = 8191;
 
-/// Pixels of either kind are three bytes, blue first.
+/// Pixels of both formats are three bytes, blue first.
 pub fn literal(from: &mut Bytes) -> Result<[u8; PIXEL], Fault> {
     from.take(3).map(|b| [b[0], b[1], b[2], 0])
 }
 
-/// A length's further bytes: all of 255 are followed by another.
+/// Further bytes of a length: after each 255 follows another one.
 pub fn longer(from: &mut Bytes, mut length: usize) -> Result<usize, Fault> {
     loop {
         let byte = from.u8()?;
@@ -34,7 +36,8 @@ pub fn longer(from: &mut Bytes, mut length: usize) -> Result<usize, Fault> {
     }
 }
 
-/// Appends a copy of so many of the pixels that are so far behind; of some that are not there yet it makes a run.
+/// Appends a copy of `length` pixels from `distance` back. If some of these do not exist yet, the copy
+/// repeats as a run.
 pub fn copy(pixels: &mut Vec<[u8; PIXEL]>, distance: usize, length: usize) -> Result<(), Fault> {
     let from = pixels.len().checked_sub(distance).ok_or_else(|| bad("a copy from before an image"))?;
     if distance >= length {
@@ -47,17 +50,17 @@ pub fn copy(pixels: &mut Vec<[u8; PIXEL]>, distance: usize, length: usize) -> Re
     Ok(())
 }
 
-/// What a kind of pixels is that is not decoded.
+/// The fault for an unsupported pixel format.
 pub fn other_kind(kind: u32, what: &str) -> Fault {
     Fault::new(FaultKind::Unsupported, format!("an image of {what} whose pixels are of kind {kind}"))
         .because("screens of 32 bits are read (24 or 32 bits a pixel, no alpha)")
         .help("a server with image-compression=off")
 }
 
-/// Decodes one that is to have this size.
+/// Decodes an image that should have this size.
 ///
 /// # Errors
-/// It is broken, of another size, or of pixels that are not read.
+/// It is broken, has another size, or an unsupported pixel format.
 pub fn decode(bytes: &[u8], [width, height]: [usize; 2]) -> Result<Pixels, Fault> {
     let mut from = Bytes::of(bytes, "an image of LZ");
     if (from.u32_be()?, from.u32_be()?) != (MAGIC, VERSION) {

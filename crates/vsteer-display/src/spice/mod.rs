@@ -1,20 +1,25 @@
-//! How does a viewer speak to a SPICE server, and what did that server really send?
+//! A viewer of SPICE servers, which also records what the server really sent.
 //!
-//! A client that does no more than a viewer must: it opens the main channel, which names the session, and one of a display; answers pings and acknowledges; keeps the screen as it is told to, and counts what
-//! images came of which kind, so that what was negotiated is known from the wire and not from what was asked for.
+//! This client does only what a viewer must do. It opens the main channel, which names the session, and one
+//! display channel. It answers pings and acknowledges messages. It keeps the screen up to date and counts the
+//! images of each kind. So the negotiated compression comes from the received data, not from the request.
 //!
 //! ```text
-//! channel  a connection: link, ticket (ticket), messages, acknowledgements      draw    what is put where            bytes  a message's parts
+//! channel  a connection: link, ticket (ticket), messages, acknowledgements      draw    drawing                      bytes  a message's fields
 //! image    kinds of images; lz, glz, zlib                                       stream  videos, as streams of JPEG
 //! ```
-//! SPICE knows no frames: a server draws rectangles when it finds that they have changed. QEMU looks at a guest's framebuffer some 30 times a second and sends what has changed in strips of 32
-//! pixels, each once, by their lower edges and then from the left. So where a strip comes that lies on one that has come before, or that is out of this order, another look has begun, and what is
-//! seen is whole ([`Said::Begins`]); a look that nothing follows is seen as whole where
-//! nothing more comes for a while, which who calls has to see. What a busy link has not taken yet, newer strips replace: then parts of two frames stand side by side, for others' viewers too.
+//! SPICE has no frames: a server draws rectangles when it finds that they have changed. QEMU checks a guest's
+//! framebuffer some 30 times a second. It sends the changes in strips of 32 pixels, each once, ordered by
+//! their lower edges and then from the left. So if a strip overlaps an earlier one, or breaks this order,
+//! another check has begun, and the present screen is complete ([`Said::Begins`]). If nothing follows a
+//! check, the screen is complete after a while without data; the caller must detect this. If a busy link has
+//! not taken strips yet, newer strips replace them. Then parts of two frames are visible together, also in
+//! other viewers.
 //!
-//! Source: SPICE's spice.proto (spice-common 0.14), its protocol.h and enums.h (spice-protocol 0.14), and libspice-server 0.15.1 itself. What a server sends is checked before it is believed: a rectangle
-//! outside of the screen, a length beyond any use, a kind of image that is not read end the session with a fault.
-//! Left out: input, sound, the pointer, the guest's agent, passwords and TLS, several screens.
+//! Source: SPICE's spice.proto (spice-common 0.14), its protocol.h and enums.h (spice-protocol 0.14), and
+//! libspice-server 0.15.1 itself. The client checks everything that a server sends. A rectangle outside the
+//! screen, an unreasonable length, or an unsupported kind of image ends the session with a fault. Left out:
+//! input, sound, the pointer, the guest's agent, passwords and TLS, several screens.
 
 mod bytes;
 mod channel;
@@ -37,35 +42,36 @@ use std::io::{Read, Write};
 use stream::Streams;
 use vsteer_core::{Fault, FaultKind};
 
-/// Of a screen, pixels; and of each edge.
+/// The most pixels of a screen, and the longest edge.
 const PIXELS_MOST: usize = 16 << 20;
 const EDGE_MOST: usize = 16_384;
-/// Rectangles of one look at a screen; no server that looks at blocks of 32 pixels has more.
+/// The most rectangles of one check of a screen. A server that works in blocks of 32 pixels has no more.
 const DRAWN_MOST: usize = 10_000;
-/// Messages until the main channel has named the session; it says some others first.
+/// The most messages until the main channel names the session; it sends some others first.
 const BEFORE_MOST: usize = 100;
 const MAIN_INIT: u16 = 103;
-/// From the viewer of a display: what it can keep.
+/// Message of a display's viewer about what it can keep.
 const INIT: u16 = 101;
-/// What a display's viewer says that it can: pictures of a stream that say their size; several codecs of streams, of which JPEG.
+/// Capabilities of the display's viewer: pictures of a stream with their own size; several codecs of streams;
+/// JPEG as one of them.
 const SIZED_STREAM: u32 = 1;
 const MULTI_CODEC: u32 = 1 << 8;
 const CODEC_MJPEG: u32 = 1 << 9;
-/// A screen's pixels: 32 bits of which 24 are used, and with alpha.
+/// Supported pixel formats of a screen: 32 bits of which 24 are used, and with alpha.
 const SURFACE: [u32; 2] = [32, 96];
 
-/// What is asked of the server.
+/// The requested compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Pixels as they are.
+    /// Uncompressed pixels.
     Raw,
-    /// LZ, image by image.
+    /// LZ, each image separately.
     Lz,
     /// LZ that refers to earlier images.
     Glz,
-    /// The same through zlib, as for narrow links.
+    /// GLZ through zlib, as for slow links.
     GlzZlib,
-    /// What moves, as streams of JPEG; the rest by LZ.
+    /// Moving parts as streams of JPEG; the rest with LZ.
     Streams,
 }
 
@@ -83,34 +89,36 @@ impl Compression {
         }
     }
 
-    /// Is an image of this kind what was asked for? A screen's first picture comes before anything was asked, and does not count.
+    /// Does an image of this kind match the request? The first picture of a screen arrives before the
+    /// request, so it does not count.
     fn fits(self, kind: &str) -> bool {
         match self {
             Compression::Raw => kind == "raw",
             Compression::Lz => kind == "LZ",
             Compression::Glz => kind == "GLZ",
-            // The server leaves zlib out where it makes nothing smaller.
+            // The server omits zlib if it does not reduce the size.
             Compression::GlzZlib => kind.starts_with("GLZ"),
-            // What does not move is none.
+            // Parts that do not move are not streams.
             Compression::Streams => kind == stream::KIND || kind == "LZ",
         }
     }
 }
 
-/// What came, of one kind of image.
+/// The received images of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
     pub images: u64,
-    /// Pixels that they put on the screen.
+    /// The pixels that they drew on the screen.
     pub pixels: u64,
-    /// Of those, pixels of the first picture.
+    /// The number of these in the first picture.
     pub first: u64,
 }
 
-/// What one message was.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// Something is drawn on what was drawn before: what is seen is whole, and the message is kept for the next call.
+    /// A drawing begins a new check. The present screen is complete, and the message is kept for the next
+    /// call.
     Begins,
     /// Something was drawn.
     Drew,
@@ -124,22 +132,22 @@ pub struct Client<R, W> {
     screen: Option<Screen>,
     images: Images,
     streams: Streams,
-    /// Drawn since what was seen was whole.
+    /// Rectangles drawn since the screen was last complete.
     drawn: Vec<Rect>,
-    /// That draws on those.
+    /// A kept message that begins the next check.
     held: Option<Message>,
     came: BTreeMap<&'static str, Came>,
-    /// The first picture is there.
+    /// The first picture is complete.
     marked: bool,
-    /// When something was drawn last.
+    /// When something was last drawn.
     drawn_ns: u64,
 }
 
 impl<R: Read, W: Write> Client<R, W> {
-    /// Opens both channels, by two connections to one server.
+    /// Opens both channels, through two connections to one server.
     ///
     /// # Errors
-    /// It is no such server, it refuses, it wants a password.
+    /// It is not such a server, it refuses, or it wants a password.
     pub fn start(main: (R, W), display: (R, W), compression: Compression) -> Result<Client<R, W>, Fault> {
         let mut main = Channel::open(main.0, main.1, Of::Main, 0, 0)?;
         let mut session = None;
@@ -152,7 +160,7 @@ impl<R: Read, W: Write> Client<R, W> {
         let session = session.ok_or_else(|| bad("much, and nothing of a session"))?;
         let can = SIZED_STREAM | MULTI_CODEC | CODEC_MJPEG;
         let mut display = Channel::open(display.0, display.1, Of::Display, session, can)?;
-        // No images are kept for the server to name again; those that GLZ refers to are.
+        // The client keeps no images in a cache, only those that GLZ refers to.
         let mut says = vec![1];
         says.extend(0i64.to_le_bytes());
         says.push(1);
@@ -173,18 +181,18 @@ impl<R: Read, W: Write> Client<R, W> {
         })
     }
 
-    /// Waits for the main channel's next message, and answers what has to be.
+    /// Waits for the main channel's next message, and answers it if needed.
     ///
     /// # Errors
-    /// The server has gone.
+    /// The server is gone.
     pub fn main(&mut self) -> Result<(), Fault> {
         self.main.next().map(drop)
     }
 
-    /// Waits for the display's next message, and does what it says.
+    /// Waits for the display's next message and executes it.
     ///
     /// # Errors
-    /// The server has gone, or what it says is broken or not read.
+    /// The server is gone, or its message is broken or not supported.
     pub fn next(&mut self) -> Result<Said, Fault> {
         let message = match self.held.take() {
             Some(message) => message,
@@ -253,16 +261,17 @@ impl<R: Read, W: Write> Client<R, W> {
         }
     }
 
-    /// Is what is drawn there of another look than what was drawn before?
+    /// Does a drawing here belong to a new check?
     fn begins(&self, to: Rect) -> bool {
-        // Alone, what lies on another would keep a wrong beginning for ever: each look draws about the same strips.
+        // The overlap alone would keep a wrong start forever, because each check draws about the same strips.
+        // So the order also counts.
         let order = |r: &Rect| (r.y + r.height, r.x);
         self.drawn.last().is_some_and(|last| order(&to) <= order(last))
             || self.drawn.iter().any(|r| draw::common(*r, to).width > 0)
             || self.drawn.len() >= DRAWN_MOST
     }
 
-    /// Where it draws, if it does.
+    /// The rectangle that a message draws, if it draws.
     fn place(&self, message: &Message) -> Result<Option<Rect>, Fault> {
         match message.kind {
             DRAW_COPY => draw::place(&message.body).map(Some),
@@ -288,17 +297,17 @@ impl<R: Read, W: Write> Client<R, W> {
         Ok(Said::Drew)
     }
 
-    /// Has nothing been drawn since what was seen was whole?
+    /// Has nothing been drawn since the screen was last complete?
     pub fn is_whole(&self) -> bool {
         self.drawn.is_empty()
     }
 
-    /// Nothing more has come for a while: what is seen is whole.
+    /// No data has arrived for a while, so the screen is complete.
     pub fn rest(&mut self) {
         self.drawn.clear();
     }
 
-    /// When something was drawn last, ns; 0: it was not.
+    /// When something was last drawn, ns; 0 means never.
     pub fn drawn_ns(&self) -> u64 {
         self.drawn_ns
     }
@@ -308,24 +317,26 @@ impl<R: Read, W: Write> Client<R, W> {
         self.held.is_some()
     }
 
-    /// What is read from: of the main channel, and of the display.
+    /// The streams of the main channel and of the display.
     pub fn sources(&self) -> [&R; 2] {
         [self.main.source(), self.display.source()]
     }
 
-    /// What is seen; none before the server has told its size.
+    /// The present screen; `None` before the server has sent its size.
     pub fn screen(&self) -> Option<&Screen> {
         self.screen.as_ref()
     }
 
-    /// What was agreed on, as it came: protocol, kinds of images by their part of the pixels.
+    /// What was negotiated according to the received data: protocol, and kinds of images with their share of
+    /// the pixels.
     pub fn negotiated(&self) -> String {
         let came = self.came.iter().map(|(kind, c)| (*kind, c.images, c.pixels));
         let kinds = crate::came::told(came, "images");
         format!("SPICE 2.2, mini headers, asked for {}: {kinds}", self.compression.options())
     }
 
-    /// The part of all pixels after the first picture that came as something else than was asked for; none before any came. Where streams were asked for and none came, all did.
+    /// The share of the pixels after the first picture that arrived in another form than requested; `None`
+    /// before any arrived. If streams were requested and none arrived, it is 1.
     pub fn otherwise(&self) -> Option<f64> {
         let of = |also: &dyn Fn(&str) -> bool| -> u64 {
             self.came.iter().filter(|(kind, _)| also(kind)).map(|(_, c)| c.pixels - c.first).sum()
@@ -337,7 +348,7 @@ impl<R: Read, W: Write> Client<R, W> {
     }
 }
 
-/// Kinds of a display's messages.
+/// Kinds of messages of a display.
 const MODE: u16 = 101;
 const MARK: u16 = 102;
 const RESET: u16 = 103;
@@ -355,7 +366,7 @@ const STREAM_DATA_SIZED: u16 = 316;
 const MONITORS: u16 = 317;
 const STREAM_REPORT: u16 = 319;
 
-/// What came broken.
+/// The fault for a broken message.
 fn bad(what: impl std::fmt::Display) -> Fault {
     Fault::new(FaultKind::BadInput, format!("a SPICE server said: {what}"))
 }

@@ -1,10 +1,10 @@
-//! What does an image come to, of whatever kind it was?
+//! The decoded pixels of an image of any kind.
 
 use crate::picture::canvas::PIXEL;
 
 pub struct Pixels {
-    /// In the screen's order.
+    /// In the screen's byte order.
     pub pixels: Vec<[u8; PIXEL]>,
-    /// The first row is the uppermost.
+    /// Is the first row the top one?
     pub top_down: bool,
 }

@@ -1,7 +1,8 @@
-//! What shows a video that a SPICE server has found on the screen? A stream of JPEGs, each of which is put on the same place.
+//! Shows a video that a SPICE server has found on the screen: a stream of JPEGs at the same place.
 //!
-//! Source: SPICE's spice.proto (stream_create, stream_data, stream_data_sized, stream_clip). Left out: VP8, VP9, H.264, H.265, which are not asked for; pictures that are scaled, as a server
-//! sends where it is told of a viewer that is late, which this one does not say; times at which a picture is to be shown: it is shown at once.
+//! Source: SPICE's spice.proto (stream_create, stream_data, stream_data_sized, stream_clip). Left out: VP8,
+//! VP9, H.264, H.265, which are not requested; scaled pictures, which a server sends only to a viewer that
+//! reports lateness (this one does not); presentation times, because a picture is shown at once.
 
 use super::bytes::Bytes;
 use super::draw::{Clip, Put};
@@ -11,11 +12,11 @@ use crate::rfb::screen::Rect;
 use std::collections::BTreeMap;
 use vsteer_core::{Fault, FaultKind};
 
-/// No server has more, nor numbers them higher.
+/// The most streams, and the largest stream number, of a server.
 const STREAMS_MOST: u32 = 64;
 const MJPEG: u8 = 1;
 const TOP_DOWN: u8 = 1;
-/// Its name among kinds of images.
+/// The name among kinds of images.
 pub const KIND: &str = "stream of JPEG";
 
 struct Stream {
@@ -25,15 +26,15 @@ struct Stream {
     top_down: bool,
 }
 
-/// Those that are open, by number.
+/// The open streams, by number.
 #[derive(Default)]
 pub struct Streams(BTreeMap<u32, Stream>);
 
 impl Streams {
-    /// One begins; `most` pixels has the screen.
+    /// Opens a stream; the screen has `most` pixels.
     ///
     /// # Errors
-    /// It is broken, of another codec, scaled, or one too many.
+    /// It is broken, has another codec, is scaled, or there are too many.
     pub fn create(&mut self, body: &[u8], most: usize) -> Result<(), Fault> {
         let mut from = Bytes::of(body, "a stream");
         let (surface, number, flags, codec) = (from.u32()?, from.u32()?, from.u8()?, from.u8()?);
@@ -60,7 +61,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Where a picture is shown; none of a stream that there is not.
+    /// The place of a picture; `None` if the stream does not exist.
     ///
     /// # Errors
     /// It is broken.
@@ -74,10 +75,10 @@ impl Streams {
         Ok(self.0.get(&number).map(|stream| stream.to))
     }
 
-    /// A picture of one: what is put where. `sized` ones say their own size and place.
+    /// A picture of a stream, ready to draw. `sized` pictures contain their own size and place.
     ///
     /// # Errors
-    /// It is broken, of a stream that there is not, or scaled.
+    /// It is broken, belongs to no stream, or is scaled.
     pub fn picture(&mut self, body: &[u8], sized: bool, jpeg: &mut Jpeg) -> Result<Put, Fault> {
         let mut from = Bytes::of(body, "a stream's picture");
         let (number, _time) = (from.u32()?, from.u32()?);
@@ -102,7 +103,7 @@ impl Streams {
         Ok(Put { kind: KIND, to, from: [0, 0], width: size[0], pixels, clip: stream.clip.clone() })
     }
 
-    /// Where it may be seen from now on.
+    /// Sets the visible area of a stream.
     ///
     /// # Errors
     /// It is broken.
@@ -116,7 +117,7 @@ impl Streams {
         Ok(())
     }
 
-    /// It ends.
+    /// Ends a stream.
     ///
     /// # Errors
     /// It is broken.

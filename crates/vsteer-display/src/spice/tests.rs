@@ -1,14 +1,16 @@
-//! Is what a real server sent decoded as it was shown, and what is broken refused?
+//! Tests that data from a real server decodes to the picture that was shown, and that broken data is refused.
 //!
-//! `captured/*.main.bin` and `*.display.bin` are what QEMU 7.2 with libspice-server 0.15.1 (Debian 12) said on either channel in one session each, to this client: `run --server spice-… --size 352x64
-//! --targets 8 --fps 1`, the first bytes of it. What was shown is drawn again from its number, so that nothing has to be captured of the screen.
+//! `captured/*.main.bin` and `*.display.bin` are what QEMU 7.2 with libspice-server 0.15.1 (Debian 12) sent
+//! on each channel in one session each to this client: `run --server spice-… --size 352x64 --targets 8 --fps
+//! 1`, the first bytes of it. The tests draw the shown picture again from its number, so no screen needed to
+//! be captured.
 
 use super::*;
 use crate::picture::{Kind, Picture, number};
 use crate::quality::score::psnr_rgb;
 use proptest::prelude::*;
 
-/// What was asked for, what either channel said, and the kind that came.
+/// The request, the data of both channels, and the received kind.
 type Captured = (Compression, &'static [u8], &'static [u8], &'static str);
 
 macro_rules! captured {
@@ -31,7 +33,8 @@ const CAPTURED: [Captured; 4] = [
 
 type Session<'a> = Client<&'a [u8], Vec<u8>>;
 
-/// Each time that what is seen is whole, and at the end, where it need not be; and how it ended.
+/// Calls `seen` each time that the screen is complete, and at the end, where it may not be. Returns how the
+/// session ended.
 fn play<'a>(
     compression: Compression,
     main: &'a [u8],
@@ -79,7 +82,7 @@ fn what_qemu_sent_is_what_was_shown() {
         frames.dedup();
         assert!(frames.len() >= 2 && frames.is_sorted(), "{kind}: {frames:?}");
         assert!(told.contains(kind), "{told}");
-        // The capture ends within a message, as a link does, or after one.
+        // The capture ends inside a message or after one, as a broken connection does.
         assert!(why.to_string().contains("hearing"), "{why}");
     }
 }
@@ -100,7 +103,7 @@ fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &(body.len() as u32).to_le_bytes(), body].concat()
 }
 
-/// What either channel says before its first message.
+/// The data of each channel before its first message.
 fn linked(result: u32) -> Vec<u8> {
     let key = [ticket::BEFORE, &[0xff; ticket::TICKET], ticket::AFTER].concat();
     let caps = words(&[0b1011, 0]);
@@ -112,12 +115,12 @@ fn main_channel() -> Vec<u8> {
     [linked(0), message(MAIN_INIT, &words(&[7, 1, 1, 1, 0, 10, 0, 0]))].concat()
 }
 
-/// A display of 8x4, and what it says then.
+/// A display of 8x4, and its further messages.
 fn display(then: &[Vec<u8>]) -> Vec<u8> {
     [linked(0), message(SURFACE_CREATE, &words(&[0, 8, 4, 32, 1])), then.concat()].concat()
 }
 
-/// Puts an image of a kind, a size and these bytes at a place.
+/// Draws an image of this kind, size and data at this place.
 fn drawn([x, y, width, height]: [u32; 4], kind: u8, bytes: &[u8]) -> Vec<u8> {
     let mut body = words(&[0, y, x, y + height, x + width]);
     body.push(0);
@@ -156,7 +159,7 @@ fn glz([width, height]: [u32; 2], number: u32, back: u32, coded: &[u8]) -> Vec<u
     sized_data([head, coded.to_vec()].concat())
 }
 
-/// A row of the screen, blue of each pixel, once all is said.
+/// A row of the screen after all messages: blue of each pixel.
 fn row(then: &[Vec<u8>], y: usize) -> Vec<u8> {
     let (main, display) = (main_channel(), display(then));
     let mut blue = Vec::new();
@@ -176,16 +179,17 @@ fn kinds_of_images_are_decoded_as_their_format_has_it() {
     assert_eq!(row(&[drawn([1, 0, 2, 2], 0, &raw([2, 2], 8, 0, &pixels))], 0), [0, 3, 4, 0, 0, 0, 0, 0]);
     let short = [1, 0, 0, 2, 0, 0];
     assert_eq!(row(&[drawn([0, 0, 2, 1], 0, &raw([2, 1], 7, 4, &short))], 0)[..3], [1, 2, 0]);
-    // Two literals; a copy of three from two behind; then a run of seven and four more.
+    // Two literals; a copy of three from two back; then a run of seven and four more.
     let coded = [1, 5, 0, 0, 6, 0, 0, 3 << 5, 1, 7 << 5, 4, 0];
     let all = drawn([0, 0, 8, 2], 101, &lz([8, 2], &coded));
     assert_eq!(row(std::slice::from_ref(&all), 0), [5, 6, 5, 6, 5, 5, 5, 5]);
     assert_eq!(row(&[all], 1), [5; 8]);
-    // The first image; of the second two pixels are the first's from its second on, and a literal.
+    // The first image. The second one has two pixels copied from the first one's second pixel on, and a
+    // literal.
     let first = drawn([0, 0, 3, 1], 102, &glz([3, 1], 0, 0, &[2, 1, 0, 0, 2, 0, 0, 3, 0, 0]));
     let second = drawn([0, 1, 3, 1], 102, &glz([3, 1], 1, 1, &[2 << 5 | 1, 0, 1, 0, 9, 0, 0]));
     assert_eq!(row(&[first.clone(), second], 1)[..3], [2, 3, 9]);
-    // Long offsets of the same image: 1 behind, as a run.
+    // A long offset into the same image: 1 back, which gives a run.
     let run = drawn([0, 1, 3, 1], 102, &glz([3, 1], 1, 1, &[0, 4, 0, 0, 2 << 5 | 16, 0, 0]));
     assert_eq!(row(&[first, run], 1)[..3], [4, 4, 4]);
 }
@@ -202,9 +206,9 @@ fn pictures_are_whole_where_another_begins() {
         });
         seen
     };
-    // By what lies on another.
+    // Recognised by an overlap.
     assert_eq!(looks(&[pixel(0, 1), pixel(1, 7), pixel(0, 2)]), [[1, 7, 0], [2, 7, 0]]);
-    // The second look begins where the first drew nothing: by the order.
+    // The second check begins where the first drew nothing. The order shows it.
     let second = [pixel(0, 2), pixel(1, 2), pixel(2, 2)];
     let all = [&[pixel(1, 1), pixel(2, 1)], &second[..], &[pixel(0, 3)]].concat();
     assert_eq!(looks(&all), [[0, 1, 1], [2, 2, 2], [3, 2, 2]]);
@@ -274,7 +278,7 @@ fn what_is_broken_or_not_read_is_refused_and_told() {
 }
 
 proptest! {
-    /// Whatever comes, it is decoded or refused; no length that lies takes memory.
+    /// Any data is decoded or refused; a false length allocates no memory.
     #[test]
     fn nothing_that_comes_ends_the_program(which in 0..CAPTURED.len(), flips in prop::collection::vec((0..200_000usize, any::<u8>()), 1..20)) {
         let (compression, main, display, _) = CAPTURED[which];
@@ -292,7 +296,7 @@ proptest! {
         play(Compression::Lz, &main, &display(&[drawn([at.0, at.1, at.2, at.3], kind, &tail)]), |_, _| {});
     }
 
-    /// LZ's and GLZ's own codes, well headed.
+    /// Arbitrary codes of LZ and GLZ with valid headers.
     #[test]
     fn nor_any_code(coded in prop::collection::vec(any::<u8>(), 0..200), back in 0..3u32) {
         let main = main_channel();

@@ -1,17 +1,20 @@
-//! How is a server shown that one may come in, where it asks no password? It wants a ticket all the same: an empty one, encrypted with the key that it sent for this
-//! connection (RSA of 1024 bits, OAEP with SHA-1), and refuses one that it cannot decrypt (libspice-server 0.15.1).
+//! Makes the ticket for a SPICE server without a password. The server requires a ticket anyway: an empty one,
+//! encrypted with the key that it sent for this connection (RSA of 1024 bits, OAEP with SHA-1). It refuses a
+//! ticket that it cannot decrypt (libspice-server 0.15.1).
 //!
-//! The ticket keeps nothing secret, for there is nothing in it and the server is this program's own; so its padding's seed is no lot but zeros, and nothing here is
-//! constant in time. Never send a password with this.
+//! The ticket protects no secret, because it is empty and the server belongs to this program. So the
+//! padding's seed is zeros instead of random bytes, and nothing here runs in constant time. Never send a
+//! password with this code.
 //!
-//! Source: RFC 8017, 7.1.1 and B.2.1; the key is a SubjectPublicKeyInfo (RFC 5280, 4.1), which for this size and an exponent of 65537 is always of one length. Left out: passwords, SASL.
+//! Source: RFC 8017, 7.1.1 and B.2.1. The key is a SubjectPublicKeyInfo (RFC 5280, 4.1), which always has the
+//! same length for this size and an exponent of 65537. Left out: passwords, SASL.
 
 use super::bad;
 use num_bigint::BigUint;
 use sha1_smol::Sha1;
 use vsteer_core::Fault;
 
-/// Of the key that comes, bytes: before the modulus, the modulus, and the exponent.
+/// The length of the received key, bytes; and its parts before the modulus and after it (the exponent).
 pub const KEY: usize = 162;
 pub(super) const BEFORE: &[u8] = &[
     0x30, 0x81, 0x9f, 0x30, 0x0d, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0, 3, 0x81, 0x8d, 0,
@@ -19,23 +22,23 @@ pub(super) const BEFORE: &[u8] = &[
 ];
 pub(super) const AFTER: &[u8] = &[2, 3, 1, 0, 1];
 const EXPONENT: u32 = 65_537;
-/// Of the modulus and so of the ticket, bytes.
+/// The length of the modulus and so of the ticket, bytes.
 pub const TICKET: usize = 128;
-/// Of SHA-1, bytes.
+/// The length of SHA-1, bytes.
 const HASH: usize = 20;
-/// A password's end, and nothing before it.
+/// An empty password with its final zero.
 const EMPTY: &[u8] = &[0];
 
 /// The empty ticket for this key.
 ///
 /// # Errors
-/// It is no key of that kind.
+/// It is not a key of that kind.
 pub fn empty(key: &[u8; KEY]) -> Result<[u8; TICKET], Fault> {
     let modulus = key.strip_prefix(BEFORE).and_then(|k| k.strip_suffix(AFTER));
     let modulus = BigUint::from_bytes_be(
         modulus.ok_or_else(|| bad("a key for tickets that is not RSA's of 1024 bits"))?,
     );
-    // A modulus of 0 divides nothing.
+    // A modulus of 0 cannot be a divisor.
     if modulus.bits() != 8 * TICKET as u64 {
         return Err(bad(format!("a key for tickets of {} bits, not 1024", modulus.bits())));
     }

@@ -1,10 +1,11 @@
-//! How does vsteer apply a step on a KVM host? Through the manager that owns the VM.
+//! Applies a step on a KVM host, through the manager that owns the VM.
 //!
-//! vsteer changes libvirt's VMs through libvirt, so that libvirt's record stays true: the running VM with its calls,
-//! the definition by replacing the elements concerned ([`super::definition`]). It changes a bare QEMU with system
-//! calls and the files of its cgroup. It sets scheduling classes and real-time budgets directly in both cases, because
-//! libvirt has no live call for them. A running VM of Proxmox counts as bare (untested); the person changes its
-//! definition with `qm set`. vsteer does not change VMs of KubeVirt.
+//! vsteer changes libvirt's VMs through libvirt, so that libvirt's own data stay correct. It changes the
+//! running VM with libvirt's calls, and the definition by replacing the elements concerned
+//! ([`super::definition`]). It changes a QEMU without a manager with system calls and the files of its
+//! cgroup. It sets scheduling classes and real-time budgets directly in both cases, because libvirt has no
+//! live call for them. A running VM of Proxmox counts as a QEMU without a manager (untried); the person
+//! changes its definition with `qm set`. vsteer does not change VMs of KubeVirt.
 //!
 //! libvirt moves a VM to another host ([`host`]).
 //!
@@ -39,7 +40,7 @@ fn unread(step: &Step, what: &str) -> Fault {
     fault(FaultKind::Unsupported, step).because(format!("vsteer cannot read {what} here"))
 }
 
-/// The step as a setting of a VM here.
+/// The step's change as a setting that this file can apply.
 fn of(step: &Step) -> Result<&dyn KvmSetting, Fault> {
     setting::of(&step.change).map_err(|why| fault(FaultKind::Unsupported, step).because(why))
 }
@@ -67,7 +68,7 @@ impl Subject {
         Ok(Subject { vm, threads })
     }
 
-    /// The process that lists a thread, checked to be the one that the step means.
+    /// The process of a thread, after a check that the thread is the one that the step means.
     fn pid_of(&self, step: &Step, role: Role, tid: Tid) -> Result<u32, Fault> {
         let thread = self.threads.iter().find(|t| t.tid == tid);
         let thread = thread.ok_or_else(|| changed(step, &format!("thread {} of the VM has ended", tid.0)))?;
@@ -77,7 +78,8 @@ impl Subject {
         Ok(thread.pid)
     }
 
-    /// The threads that an affinity step moves: `Emulator` stands for all that are neither vCPU nor I/O thread.
+    /// The threads that an affinity step moves. `Emulator` means all threads that are neither vCPU nor I/O
+    /// thread.
     fn moved(&self, role: Role, tid: Tid) -> Vec<&Thread> {
         let moves = |t: &&Thread| match role {
             Role::Emulator => !matches!(t.role, Role::Vcpu(_) | Role::IoThread(_)),
@@ -100,12 +102,12 @@ impl KvmHost {
         Subject::find(&mut self.inventory, &step.vm, &step.vm_name)
     }
 
-    /// The live setting that a step is about, `from` being what is in force.
+    /// The step's live setting, with `from` as the value now in force.
     fn current_of(&mut self, subject: &Subject, step: &Step) -> Result<Change, Fault> {
         of(step)?.current(self, subject, step)
     }
 
-    /// The VM's definition, for changing it.
+    /// The VM's definition, to be changed.
     fn definition(&mut self, subject: &Subject, step: &Step) -> Result<String, Fault> {
         self.libvirt(subject, step)?.definition(&subject.vm.id.0)
     }
@@ -117,7 +119,7 @@ impl KvmHost {
         self.inventory.client_for_writing(uri).ok_or_else(|| help::not_connected(step))
     }
 
-    /// Replaces parts of the definition. Nothing is written where nothing differs.
+    /// Replaces parts of the definition. If nothing differs, vsteer writes nothing.
     fn redefine(
         &mut self,
         subject: &Subject,
@@ -128,9 +130,10 @@ impl KvmHost {
         replace(self.libvirt(subject, step)?, &old, step, edit)
     }
 
-    /// Puts the definition back. Only the UUID identifies the VM, which may be off or restarted.
+    /// Restores the definition. Only the UUID identifies the VM, which may be off or restarted.
     fn restore_definition(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
-        // Journals of older releases do not name the libvirt: then it is the one that knows the VM.
+        // Journals of older releases do not name the libvirt. Then the right one is the libvirt that knows
+        // the VM.
         let uris = former.keeper.clone().map_or_else(|| self.inventory.uris(), |uri| vec![uri]);
         let (mut asked, mut silent) = (false, None);
         for uri in uris {
@@ -151,36 +154,37 @@ impl KvmHost {
             return replace(client, &old, step, put).map(|()| Restored::Back);
         }
         match (silent, asked) {
-            // One that does not answer may be the one that has it.
+            // A libvirt that does not answer may be the one that has the definition.
             (Some(fault), _) => Err(live::refused_by_libvirt(fault, step)),
             (None, true) => Ok(Restored::Gone("libvirt no longer has a definition of the VM".to_owned())),
             (None, false) => Err(help::not_connected(step)),
         }
     }
 
-    /// Why nothing is left of what a step set in the running VM; `None` while that is there. Processes and threads
-    /// tell it: a libvirt that does not answer, or does not list the VM, has not said so.
+    /// Why the setting of a step no longer exists in the running VM; `None` while it exists. Only processes
+    /// and threads decide this. If libvirt does not answer or does not list the VM, this does not prove that
+    /// the VM is gone.
     fn gone(&mut self, step: &Step, former: &Former) -> Option<String> {
         let runs = self.inventory.runs_of(&step.vm);
         if runs.is_empty() {
             return Some("the VM no longer runs here".to_owned());
         }
-        // Older journals do not say which run it was.
+        // Older journals do not record which run of the VM it was.
         if former.run.is_some_and(|run| !runs.contains(&run)) {
             return Some("the VM has restarted since, with its own settings".to_owned());
         }
         let (Change::Affinity(Affinity { tid, .. }) | Change::Class(Class { tid, .. })) = step.change else {
             return None;
         };
-        // A subject that cannot be had says nothing of its threads.
+        // If the subject cannot be read, nothing is known about its threads.
         let subject = self.subject(step).ok()?;
         let there = subject.threads.iter().any(|t| t.tid == tid);
         (!there).then(|| format!("thread {} of the VM has ended", tid.0))
     }
 
-    /// Puts the running VM's setting back.
+    /// Restores the running VM's setting.
     fn restore_live(&mut self, step: &Step, former: &Former, change: &Change) -> Result<Restored, Fault> {
-        // A cgroup may outlive the VM on whose behalf its budget was changed.
+        // A cgroup may outlive the VM for which vsteer changed its budget.
         if let Change::RtBudget(budget) = change {
             if rt_budget::is_gone(budget, &self.inventory) {
                 return Ok(Restored::Gone(format!("the cgroup {} is gone", budget.cgroup)));
@@ -193,12 +197,13 @@ impl KvmHost {
         let Some(undo) = change.undo() else { return Ok(Restored::Back) };
         match self.put_back(step, former, undo) {
             Ok(()) => Ok(Restored::Back),
-            // It may have ended meanwhile.
+            // The VM may have ended in the meantime.
             Err(fault) => self.gone(step, former).map(Restored::Gone).ok_or(fault),
         }
     }
 
-    /// Through the manager first, so that its record is right; then what its words could not say.
+    /// Restores a setting through the manager first, so that the manager's data are right. Then restores what
+    /// the manager has no call for.
     fn put_back(&mut self, step: &Step, former: &Former, undo: Change) -> Result<(), Fault> {
         let subject = self.subject(step).map_err(|_| {
             fault(FaultKind::Failed, step)
@@ -218,7 +223,7 @@ impl KvmHost {
         let subject = self.subject(step)?;
         let setting = of(step)?;
         let (live, persistent) = setting.effect(scope);
-        // The definition first: what is refused there leaves the running VM as it was.
+        // The definition comes first: if libvirt refuses it, the running VM is unchanged.
         if persistent {
             self.redefine(&subject, step, |text| {
                 definition::changed(text, &setting.parts(text)?).map(|(new, _)| new)
@@ -238,7 +243,7 @@ impl KvmHost {
     }
 }
 
-/// Replaces parts of the definition `old`. Nothing is written where nothing differs.
+/// Replaces parts of the definition `old`. If nothing differs, vsteer writes nothing.
 fn replace(
     client: &mut Client,
     old: &str,
@@ -253,7 +258,7 @@ fn replace(
     client.ask(request).map(|_| ()).map_err(|f| live::refused_by_libvirt(f, step))
 }
 
-/// What came of both parts of a step, of which one may not have been touched.
+/// Combines the results for both parts of a step. One part may be absent.
 fn of_both(definition: Option<Restored>, live: Option<Restored>) -> Restored {
     match (definition, live) {
         (None, None) => Restored::Back,
@@ -263,7 +268,7 @@ fn of_both(definition: Option<Restored>, live: Option<Restored>) -> Restored {
     }
 }
 
-/// Does a step take effect in the running VM, and in the definition? A VM that is moved takes both along.
+/// Does a step take effect in the running VM, and in the definition? Moving a VM takes both along.
 fn effect(change: &Change, scope: Scope) -> (bool, bool) {
     setting::of(change).map_or((scope.live(), scope.persistent()), |setting| setting.effect(scope))
 }
@@ -320,8 +325,8 @@ impl Actuate for KvmHost {
         if let Some(done) = host::restore(self, step, former) {
             return done;
         }
-        // The definition needs no process: it goes back also where the VM is off. What keeps one part keeps not the
-        // other.
+        // The definition needs no process, so vsteer restores it even if the VM is off. A failure of one part
+        // does not stop the other.
         let of_definition = !former.definition.is_empty();
         let defined = of_definition.then(|| self.restore_definition(step, former)).transpose();
         let live = former.live.as_ref().map(|change| self.restore_live(step, former, change)).transpose();

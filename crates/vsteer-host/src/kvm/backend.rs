@@ -1,4 +1,4 @@
-//! KVM/QEMU as one line of the backend table.
+//! The entry for KVM/QEMU in the backend table.
 
 use super::host::{KvmHost, Options};
 use crate::actuate::Actuate;
@@ -44,7 +44,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
             return Err(Fault::new(FaultKind::Usage, "the collector schedstat cannot record switches")
                 .help("leave out --collector, or --events"));
         }
-        // A recording without the switches that were asked for is worse than an error.
+        // If the caller asked for switches, a recording without them is worse than an error.
         options.collector = CollectorChoice::Ebpf;
     }
     if request.collector == CollectorChoice::Sampled {
@@ -55,7 +55,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
 }
 
 fn change(request: &Request, plan: Option<Plan>) -> Result<Changing, Fault> {
-    // Changing needs no counting, so it takes the collector that needs no privilege.
+    // Making changes needs no counters, so this uses the collector that needs no privilege.
     let collector = CollectorChoice::Schedstat;
     let connect = request.connect.clone();
     let mut host = KvmHost::open(Options { connect: connect.clone(), collector, ..Options::default() })?;

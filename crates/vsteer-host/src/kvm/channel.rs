@@ -1,11 +1,12 @@
-//! How does a guest learn that its host serves it? Through a port of virtio-serial, if the VM has one with this name.
+//! Informs a guest that its host serves its timers, through a virtio-serial port with this name, if the VM
+//! has one.
 //!
-//! QEMU listens for the host's end on a Unix socket. libvirt names the socket after the port; a person who starts QEMU
-//! by hand writes `-chardev socket,path=…/org.vsteer.realtime.0,server=on,wait=off`. So vsteer finds the socket by its
-//! name among the sockets of the VM's process, whichever manager started it.
+//! QEMU listens for the host's end on a Unix socket. libvirt names the socket after the port. A person who
+//! starts QEMU by hand writes `-chardev socket,path=…/org.vsteer.realtime.0,server=on,wait=off`. So vsteer
+//! finds the socket by its name among the sockets of the VM's process, whichever manager started it.
 //!
-//! The VM is opted in while this end is open. The guest's agent sees when it closes, for any reason. An agent that
-//! starts later sends any byte, and gets the answer again.
+//! The VM is opted in while the host's end is open. The guest's agent sees when it closes, for any reason. If
+//! an agent starts later, it sends any byte and gets the answer again.
 //!
 //! Source: `Documentation/filesystems/proc.rst` (Linux 6.12) for `/proc/net/unix`.
 
@@ -17,11 +18,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use vsteer_core::nouns::{VmConfig, VmId};
 
-/// The port's name, and that of its socket's file.
+/// The name of the port, and of its socket's file.
 pub const PORT: &str = "org.vsteer.realtime.0";
 const ON: &[u8] = b"on\n";
 
-/// The open channels to guests that know they are opted in.
+/// The open channels to the opted-in guests.
 #[derive(Default)]
 pub struct Channels {
     open: BTreeMap<VmId, UnixStream>,
@@ -47,17 +48,17 @@ impl Channels {
         self.open.len()
     }
 
-    /// Is none?
+    /// True if no channel is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Can be read from when an agent begins to listen, or a VM has gone.
+    /// The descriptors that become readable when an agent starts to listen or a VM is gone.
     pub fn asked(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.open.values().map(AsFd::as_fd)
     }
 
-    /// Answers the guests that ask again, and closes the channels of those that are gone.
+    /// Answers the guests that ask again, and closes the channels of VMs that are gone.
     pub fn answer(&mut self) {
         self.open.retain(|_, stream| {
             let mut bytes = [0; 256];
@@ -77,7 +78,7 @@ fn told(path: &str) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The socket of the port's name that a process has.
+/// The path of the process's socket with the port's name.
 fn socket_of(root: &Root, pid: u32) -> Option<String> {
     let sockets = named_sockets(&crate::linux::task::text(root, "/proc/net/unix")?);
     let folder = root.path().join(format!("proc/{pid}/fd"));
@@ -95,7 +96,7 @@ fn socket_of(root: &Root, pid: u32) -> Option<String> {
 /// Inodes and paths of the sockets in `/proc/net/unix` whose file has the port's name.
 fn named_sockets(text: &str) -> Vec<(u64, String)> {
     let line = |line: &str| {
-        // Num RefCount Protocol Flags Type St Inode Path; a path may hold blanks.
+        // Num RefCount Protocol Flags Type St Inode Path. The path may contain blanks.
         let mut rest = line;
         let mut inode = None;
         for field in 0..7 {
@@ -131,7 +132,7 @@ mod tests {
     fn a_guest_is_told_again_when_it_asks_and_sees_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(PORT);
-        // This process stands for the VM's: it has the socket.
+        // This test process acts as the VM's process, because it holds the socket.
         let listener = UnixListener::bind(&path).unwrap();
         let root = Root::live().unwrap();
         let found = socket_of(&root, std::process::id()).unwrap();

@@ -1,9 +1,9 @@
-//! How does vsteer ask libvirt without linking it? Through `vsteer-libvirt`, a separate process: one JSON request per
-//! line, one answer per line (its head comment describes the protocol).
+//! Asks libvirt without linking to it. `vsteer-libvirt`, a separate process, reads one JSON request per line
+//! and writes one answer per line (its head comment describes the protocol).
 //!
-//! vsteer starts the process at the first request and ends it with the client. Each request has a time limit. After a
-//! failed exchange vsteer ends the process, and the next request starts a new one. A missing executable, a missing
-//! libvirt.so and a libvirt that does not answer are faults with help.
+//! vsteer starts the process at the first request and ends it with the client. Each request has a time limit.
+//! After a failed exchange vsteer ends the process, and the next request starts a new one. A missing
+//! executable, a missing libvirt.so and a libvirt that does not answer are faults with help.
 //!
 //! Left out: several requests at the same time.
 
@@ -15,13 +15,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// The version of the protocol that is spoken here.
+/// The version of the protocol.
 const VERSION: u64 = 1;
-/// One request: libvirt itself gives QEMU's monitor 30 s in places, but a host that slow cannot be steered.
+/// Time limit of one request. libvirt itself gives QEMU's monitor 30 s in places, but vsteer cannot steer a
+/// host that slow.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
-/// The longest answer: a list of 1,000 VMs with their XML twice has some 30 MB.
+/// The longest answer: a list of 1,000 VMs with two XML descriptions each has some 30 MB.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// The executable's name, and the variable that names another one.
+/// The executable's name, and the environment variable that names another one.
 const PROGRAM: &str = "vsteer-libvirt";
 const VARIABLE: &str = "VSTEER_LIBVIRT";
 
@@ -32,26 +33,26 @@ pub struct Listed {
     pub uuid: String,
     /// Its name.
     pub name: String,
-    /// libvirt's number of it.
+    /// libvirt's number of the running VM.
     pub id: Option<u32>,
     /// `running`, `paused`, …
     pub state: String,
-    /// Is it defined beyond its run?
+    /// Does its definition survive the end of the run?
     pub persistent: bool,
     /// Its live description.
     pub xml: String,
     /// Its definition, without secrets; `None` for a transient VM.
     pub xml_inactive: Option<String>,
-    /// The live scheduler parameters; `None` where libvirt has no cgroup for it.
+    /// The live scheduler parameters; `None` if libvirt has no cgroup for the VM.
     pub sched: Option<serde_json::Map<String, Value>>,
 }
 
-/// A VM that runs and that libvirt could not describe.
+/// A running VM that libvirt could not describe.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub struct Undescribed {
-    /// Its UUID, where that could be had.
+    /// The UUID, if libvirt reported it.
     pub uuid: Option<String>,
-    /// Why not.
+    /// Why libvirt could not describe it.
     pub cause: String,
 }
 
@@ -62,7 +63,7 @@ pub struct Client {
     process: Option<Process>,
     limit: Duration,
     program: Option<PathBuf>,
-    /// Has it been connected? Then libvirt is there, and one that cannot be reached has failed.
+    /// Was there a connection before? Then libvirt is installed, and if it is unreachable, it has failed.
     reached: bool,
     undescribed: Vec<Undescribed>,
 }
@@ -83,7 +84,7 @@ impl Drop for Process {
 }
 
 impl Client {
-    /// A client of the libvirt at `uri`; connects at its first request, for reading alone unless `write`.
+    /// A client of the libvirt at `uri`. It connects at its first request, read-only unless `write`.
     pub fn new(uri: &str, write: bool) -> Client {
         Client {
             uri: uri.to_owned(),
@@ -96,7 +97,7 @@ impl Client {
         }
     }
 
-    /// The same with another time limit for a request.
+    /// The same client with another time limit per request.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Client {
         Client { limit, ..self }
@@ -107,7 +108,7 @@ impl Client {
         &self.uri
     }
 
-    /// May it change something? Else the next request that must reconnects.
+    /// Allows changes. If the connection is read-only, the next request that changes something reconnects.
     pub fn set_write(&mut self) {
         if !self.write {
             self.write = true;
@@ -118,7 +119,7 @@ impl Client {
     /// The running VMs.
     ///
     /// # Errors
-    /// Where libvirt cannot be reached or refuses.
+    /// If libvirt is unreachable or refuses.
     pub fn list(&mut self) -> Result<Vec<Listed>, Fault> {
         let answer = self.ask(json!({ "op": "list" }))?;
         let undescribed = answer.get("undescribed").cloned().unwrap_or_else(|| json!([]));
@@ -127,25 +128,25 @@ impl Client {
         serde_json::from_value(domains).map_err(|e| self.malformed(&e))
     }
 
-    /// The VMs that the last list of the running ones had to leave out.
+    /// The VMs that the last list could not describe.
     pub fn undescribed(&self) -> &[Undescribed] {
         &self.undescribed
     }
 
-    /// A VM's definition, secrets included: for changing it, never for showing it.
+    /// A VM's definition with its secrets: only for changing it, never for showing it.
     ///
     /// # Errors
-    /// `Unsupported` for a transient VM; where libvirt refuses.
+    /// `Unsupported` for a transient VM; also if libvirt refuses.
     pub fn definition(&mut self, uuid: &str) -> Result<String, Fault> {
         let answer = self.ask(json!({ "op": "definition", "uuid": uuid }))?;
         let xml = answer.get("xml").and_then(Value::as_str).map(str::to_owned);
         xml.ok_or_else(|| self.malformed(&"the answer holds no definition"))
     }
 
-    /// As [`Client::definition`]; `None` where libvirt says that it knows no such VM.
+    /// As [`Client::definition`]; `None` if libvirt says that the VM does not exist.
     ///
     /// # Errors
-    /// As [`Client::definition`]; `Failed` where nobody can be asked: that says nothing of the VM.
+    /// As [`Client::definition`]; `Failed` if libvirt cannot be asked, because then the VM may still exist.
     pub fn definition_if_known(&mut self, uuid: &str) -> Result<Option<String>, Fault> {
         self.connect().map_err(unreachable)?;
         match self.definition(uuid) {
@@ -154,11 +155,12 @@ impl Client {
         }
     }
 
-    /// Asks; `request` is an object with `op`. Gives what the answer's `ok` holds.
+    /// Sends a request, an object with `op`. Returns the content of the answer's `ok`.
     ///
     /// # Errors
-    /// The answer's fault, `NothingThere` for a VM that libvirt does not know; a missing executable or libvirt:
-    /// `NothingThere` too, but `Failed` once it had been reached; no answer in time.
+    /// The answer's fault, for example `NothingThere` for a VM that libvirt does not know. `NothingThere`
+    /// also if the executable or libvirt is missing, but `Failed` if there was a connection before. Also a
+    /// fault if no answer comes in time.
     pub fn ask(&mut self, mut request: Value) -> Result<Value, Fault> {
         let reached = self.reached;
         self.connect().map_err(|fault| if reached { unreachable(fault) } else { fault })?;
@@ -221,7 +223,7 @@ impl Client {
         };
         let answer: Value = serde_json::from_slice(&line).map_err(|e| self.malformed(&e))?;
         if let Some(fault) = answer.get("fault") {
-            // The connection itself may be what failed: the next request makes a new one.
+            // The connection itself may have failed, so the next request makes a new one.
             let lost = fault.get("cause").and_then(Value::as_str).is_some_and(connection_lost);
             if lost {
                 self.process = None;
@@ -239,7 +241,7 @@ impl Client {
     }
 }
 
-/// That it cannot be reached, as a failure: not as that there is nothing.
+/// Turns "libvirt is not there" into a failure, so that it does not read as "the VM does not exist".
 fn unreachable(fault: Fault) -> Fault {
     let kind = if fault.kind == FaultKind::NothingThere { FaultKind::Failed } else { fault.kind };
     Fault { kind, ..fault }
@@ -296,7 +298,8 @@ impl Trouble {
 fn converse(process: &mut Process, request: &Value, limit: Duration) -> Result<Vec<u8>, Trouble> {
     let mut text = request.to_string();
     text.push('\n');
-    // It reads a whole request before it answers: a write never waits for longer than a read of its pipe.
+    // The process reads a whole request before it answers, so this write waits only until the process reads
+    // its pipe.
     process.stdin.write_all(text.as_bytes()).map_err(|_| Trouble::Ended)?;
     let deadline = Instant::now() + limit;
     let mut buffer = vec![0u8; 64 << 10];
@@ -349,7 +352,8 @@ fn fault_of(value: &Value) -> Fault {
     }
 }
 
-/// The executable: what the variable names, else beside this executable (of a test: one folder above), else on PATH.
+/// The executable: the one that the variable names, otherwise the one beside this executable (for tests, one
+/// folder above), otherwise the one on PATH.
 fn find_program() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(VARIABLE) {
         return Some(PathBuf::from(named));
@@ -421,9 +425,9 @@ mod tests {
         let (_dir, mut c) = client(&format!("{OPEN} {next}; {gone}; {next}; {gone}; {next}"));
         assert_eq!(c.definition_if_known("u").unwrap(), None);
         assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::NothingThere);
-        // Its end in the middle, and a connection that is not had again.
+        // The process ends in the middle of a request, and no new connection is possible.
         assert_eq!(c.definition_if_known("u").unwrap_err().kind, FaultKind::Failed);
-        // The same of the connection itself.
+        // The same for the connection itself.
         let (_dir, mut c) = client(&format!("read -r line; {gone}"));
         assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::NothingThere, "it never was there");
         assert_eq!(c.definition_if_known("u").unwrap_err().kind, FaultKind::Failed);
@@ -431,7 +435,7 @@ mod tests {
         let (_dir, mut c) = client(&format!("{OPEN} read -r line; {gone}"));
         assert_eq!(c.definition_if_known("u").unwrap(), None);
         c.program = down;
-        // Whether its last process is seen to have ended or ends while it is asked.
+        // The result is the same whether the last process has already ended or ends during the request.
         for _ in 0..2 {
             assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::Failed, "it was there before");
         }

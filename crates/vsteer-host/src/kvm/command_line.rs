@@ -1,7 +1,8 @@
-//! What VM does this QEMU process run? Its command line says: name, UUID, memory, topology, I/O threads, monitors.
+//! Parses the command line of a QEMU process: name, UUID, memory, topology, I/O threads and monitors of its
+//! VM.
 //!
-//! The idea: QEMU's options are lists of `key=value` between commas (`,,` is a comma), some with an implied first key,
-//! some as JSON. What is not understood is skipped: nothing here is needed to measure the VM.
+//! QEMU's options are lists of `key=value` between commas (`,,` is a comma). Some have an implied first key,
+//! some are JSON. vsteer skips what it does not understand, because none of this is needed to measure the VM.
 //!
 //! Source: `qemu-options.hx` and `util/keyval.c` (QEMU 7.2); `src/qemu/qemu_command.c` (libvirt 9.0).
 //!
@@ -11,7 +12,8 @@ use serde_json::Value;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Accel, GuestTopology};
 
-/// What a command line says of its VM: QEMU's all of it, another VMM's (see [`super::vmms`]) hardly more than a name.
+/// The VM's properties from a command line. Another VMM's (see [`super::vmms`]) gives hardly more than a
+/// name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandLine {
     /// `-name`.
@@ -22,19 +24,19 @@ pub struct CommandLine {
     pub proxmox_id: Option<u32>,
     /// `-pidfile`.
     pub pid_file: Option<String>,
-    /// How instructions run, where it is said.
+    /// How the VM's instructions run, if the command line says so.
     pub accel: Option<Accel>,
-    /// `-smp`, where sockets, cores and threads are said.
+    /// `-smp`, if it gives sockets, cores and threads.
     pub topology: Option<GuestTopology>,
     /// `-m`.
     pub memory_bytes: Option<u64>,
-    /// Nodes that memory backends are bound to.
+    /// The nodes to which memory backends are bound.
     pub memory_nodes: Option<CpuSet>,
     /// The ids of `-object iothread`, in order.
     pub iothreads: Vec<String>,
     /// UNIX sockets on which QEMU listens for QMP.
     pub qmp_sockets: Vec<String>,
-    /// Started by a libvirt: it holds that libvirt's secret and monitor.
+    /// A libvirt started the VM: the command line holds that libvirt's secret and monitor.
     pub of_libvirt: bool,
     /// The program's file name, if it is not QEMU.
     pub program: Option<String>,
@@ -42,7 +44,7 @@ pub struct CommandLine {
     pub libvirt_id: Option<u32>,
 }
 
-/// Reads the arguments, the program's name first. `None` if this is not a QEMU that runs a VM.
+/// Parses the arguments; the first one is the program. `None` if this is not a QEMU that runs a VM.
 pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     qemu(arguments)?;
     let mut line = CommandLine::default();
@@ -62,7 +64,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
             "machine" | "M" => {
                 let pairs = pairs(value, "type");
                 if get(&pairs, "type") == Some("none") {
-                    return None; // A libvirt asking QEMU what it can do.
+                    return None; // libvirt only asks QEMU for its capabilities.
                 }
                 line.accel = line.accel.or(accel(get(&pairs, "accel")));
             }
@@ -75,7 +77,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
                 let pairs = pairs(value, "chardev");
                 if get(&pairs, "mode") == Some("control") {
                     let id = get(&pairs, "chardev").unwrap_or_default().to_owned();
-                    line.qmp_sockets.push(id); // The chardev's name for now.
+                    line.qmp_sockets.push(id); // For now, the name of the chardev.
                 }
             }
             "version" | "help" | "h" => return None,
@@ -88,32 +90,33 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     Some(line)
 }
 
-/// The program's file name, where it is a QEMU that can run a VM.
+/// The program's file name, if it is a QEMU that can run a VM.
 pub fn qemu(arguments: &[String]) -> Option<&str> {
     let program = arguments.first()?.rsplit('/').next()?;
     let is_qemu = program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm" | "qemu");
     is_qemu.then_some(program)
 }
 
-/// Options without their dashes, each with its value; of those that have none it is empty.
+/// Options without their dashes, each with its value. The value is empty for an option without one.
 pub fn options(words: &[String]) -> Vec<(&str, &str)> {
     let mut words = words.iter().peekable();
     let mut all = Vec::new();
     while let Some(word) = words.next() {
         let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { continue };
-        // Options without a value: what follows is then the next option.
+        // After an option without a value, the next word is the next option.
         let value = if is_flag(option) { None } else { words.next() };
         all.push((option, value.map_or("", String::as_str)));
     }
     all
 }
 
-/// Is this the value of the `-object` that holds a libvirt's secret for this VM?
+/// Is this the value of the `-object` that holds libvirt's secret for this VM?
 pub fn is_libvirts(value: &str) -> bool {
     value.contains("/libvirt/qemu/") && value.contains("/master-key.aes")
 }
 
-/// Is this one of the options without a value? Only those that may stand before one that matters here.
+/// Is this an option without a value? The list has only those that may stand before an option that matters
+/// here.
 fn is_flag(option: &str) -> bool {
     matches!(
         option,
@@ -169,13 +172,13 @@ pub fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
     words.into_iter().enumerate().map(pair).collect()
 }
 
-/// The last value of that key: it overrides those before.
+/// The last value of that key, because it overrides earlier ones.
 pub fn get<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
     pairs.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
 }
 
 fn accel(name: Option<&str>) -> Option<Accel> {
-    // `kvm:tcg` means the first that works: which one, the threads' names tell.
+    // `kvm:tcg` means the first accelerator that works. The threads' names show which one it was.
     match name? {
         "kvm" => Some(Accel::Kvm),
         "tcg" => Some(Accel::Tcg),

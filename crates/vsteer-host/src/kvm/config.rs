@@ -1,10 +1,11 @@
-//! How is this host and each of its VMs set up? The configuration that a plan reads and changes.
+//! Reads the configuration of this host and of each VM, which a plan reads and changes.
 //!
-//! The idea: everything that is in force is read where the kernel keeps it (affinity, class, cgroup files), the rest
-//! from libvirt's description or QEMU's command line. What cannot be read is `None`; a VM that vanishes half-way is
-//! left out.
+//! vsteer reads the values in force from the kernel (affinity, class, cgroup files), and the rest from
+//! libvirt's description or QEMU's command line. What cannot be read is `None`. If a VM disappears during the
+//! reading, vsteer leaves it out.
 //!
-//! Source: as the modules used. libvirt's quota parameters: `docs/manpages/virsh.rst`, schedinfo (libvirt 9.0).
+//! Source: as in the modules used. libvirt's quota parameters: `docs/manpages/virsh.rst`, schedinfo (libvirt
+//! 9.0).
 //!
 //! Left out: pins that are defined and not in force.
 
@@ -17,13 +18,13 @@ use serde_json::{Map, Value};
 use vsteer_core::Fault;
 use vsteer_core::nouns::{HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread};
 
-/// libvirt shows "no quota" of version 2 as the largest number that it accepts for one, µs.
+/// With cgroup version 2, libvirt shows "no quota" as the largest number that it accepts as a quota, µs.
 const QUOTA_MOST_US: i64 = 17_592_186_044_415;
 
-/// The configuration of the host as the inventory last saw its VMs.
+/// The configuration of the host, with the VMs that the inventory last saw.
 ///
 /// # Errors
-/// When the machine's topology cannot be read.
+/// If the machine's topology cannot be read.
 pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
     let topology = topology::read(&inventory.root)?;
     let vms = vms(inventory);
@@ -42,13 +43,13 @@ pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
     })
 }
 
-/// The configuration of every VM that the inventory last saw and that still lives.
+/// The configuration of every VM that the inventory last saw and that still exists.
 pub fn vms(inventory: &mut Inventory) -> Vec<VmConfig> {
     let threads = inventory.threads();
     threads.into_iter().filter_map(|(i, t)| vm(inventory, &inventory.vms[i], &t)).collect()
 }
 
-/// The configuration of one VM; `None` when it has gone meanwhile.
+/// The configuration of one VM; `None` if it ended in the meantime.
 pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig> {
     let (root, groups) = (&inventory.root, &inventory.cgroups);
     let mut accel = vm.process.line.accel;
@@ -70,7 +71,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
             })
         })
         .collect();
-    // Without its first thread a process has ended.
+    // A process whose first thread is missing has ended.
     described.iter().find(|t| t.tid.0 == vm.process.pid)?;
     let kin: Vec<u32> = threads.iter().map(|t| t.pid).collect();
     let own = own_cgroup(root, groups, &described, &kin);
@@ -102,13 +103,14 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
     })
 }
 
-/// The cgroup that holds all of the VM's threads and nothing else. libvirt's names show that a group is a VM's; of any
-/// other group, every process in it must be the VM's (`kin`), but for the kernel's: until 6.14 KVM's thread that takes
-/// back large pages (`kvm-nx-lpage-re`) is one of these, in the group of the process that made the VM.
+/// The cgroup that holds all threads of the VM and nothing else. libvirt's names show that a group belongs to
+/// a VM. In any other group, every process must belong to the VM (`kin`) or to the kernel. Until Linux 6.14,
+/// KVM's thread that recovers large pages (`kvm-nx-lpage-re`) is a kernel process in the group of the process
+/// that made the VM.
 fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) -> Option<String> {
     let mine: Option<Vec<&str>> = threads.iter().map(|t| t.cgroup.as_deref()).collect();
     let mut shared = cgroups::common(mine?.into_iter())?;
-    // Beside systemd, libvirt keeps the controllers that it sets itself one level below the unit (version 2).
+    // With systemd and cgroup version 2, libvirt sets the controllers one level below the unit.
     if let Some(above) = shared.strip_suffix("/libvirt").filter(|p| is_libvirts(p)) {
         shared = above.to_owned();
     }
@@ -133,7 +135,7 @@ pub(super) fn is_libvirts(cgroup: &str) -> bool {
         || (name.starts_with("machine-qemu") && name.ends_with(".scope"))
 }
 
-/// libvirt's scheduler parameters as limits. A quota of 0 or less is none.
+/// libvirt's scheduler parameters as limits. A quota of 0 or less means no quota.
 pub fn limits_of_libvirt(sched: &Map<String, Value>) -> Limits {
     let quota = |name: &str| {
         let quota = sched.get(&format!("{name}_quota"))?.as_i64()?;
@@ -147,7 +149,7 @@ fn limits_of_cgroups(root: &Root, groups: &Cgroups, own: Option<&str>, threads: 
     let Some(own) = own else { return Limits::default() };
     let of = |role: Role| {
         let group = threads.iter().find(|t| t.role == role)?.cgroup.as_deref()?;
-        // A group that others of its threads share limits them together, not this one.
+        // If other threads share the group, its limit applies to them together, not to this thread.
         let shared = threads.iter().any(|t| {
             (t.role.vcpu().is_some() || role.vcpu().is_some())
                 && t.role != role

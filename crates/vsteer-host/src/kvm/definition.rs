@@ -1,12 +1,13 @@
-//! How is a setting changed in a VM's persistent definition, and put back exactly as it was?
+//! Changes a setting in a VM's persistent definition, and restores it exactly.
 //!
-//! The idea: a setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change
-//! replaces the text of exactly those elements and leaves every other byte alone; what was there before, even nothing,
-//! is kept as [`Part`]s, and undoing is the same replacement the other way round. Pure functions from text to text.
+//! A setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change
+//! replaces the text of exactly those elements and leaves every other byte unchanged. The former text, even
+//! if empty, is kept as [`Part`]s. Undo is the same replacement in the other direction. All functions are
+//! pure, from text to text.
 //!
 //! Source: `docs/formatdomain.rst` (libvirt 9.0).
 //!
-//! Left out: pins of a `<vcpu cpuset=…>`, which hold for vCPUs without a pin of their own and stay as they are.
+//! Left out: pins of a `<vcpu cpuset=…>`. They apply to vCPUs without an own pin and stay unchanged.
 
 use super::xml::child;
 use crate::actuate::Part;
@@ -34,7 +35,7 @@ pub(super) fn document(xml: &str) -> Result<Document<'_>, String> {
     Ok(document)
 }
 
-/// What the definition has in the place of `part`.
+/// The present elements of the definition in the place of `part`.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -82,7 +83,7 @@ pub fn put(xml: &str, part: &Part) -> Result<String, String> {
     Ok(format!("{}{text}{}", &xml[..start], &xml[parent.range().end..]))
 }
 
-/// An element of `<cputune>`; without a value it is taken away.
+/// An element of `<cputune>`; `None` removes it.
 pub(super) fn tune(tag: &str, value: Option<String>) -> Part {
     Part::new("cputune", tag, value.map(|v| format!("<{tag}>{v}</{tag}>")).into_iter().collect())
 }
@@ -90,7 +91,7 @@ pub(super) fn tune(tag: &str, value: Option<String>) -> Part {
 /// The pin of a thread.
 ///
 /// # Errors
-/// Why the definition holds none of this thread.
+/// Why the definition cannot have a pin for this thread.
 pub fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
     let keyed = |tag: &str, key: &str, value: u32| Part {
         key: Some((key.into(), value.to_string())),
@@ -112,7 +113,7 @@ pub(super) fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// What [`placed`] replaces: pins, and the cpuset of `<vcpu>`.
+/// The values that [`placed`] replaces: pins, and the cpuset of `<vcpu>`.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -125,7 +126,7 @@ pub fn places(xml: &str) -> Result<(Vec<Part>, Option<CpuSet>), String> {
     Ok((pins, cpus.map_err(|e| format!("<vcpu>: {e}"))?))
 }
 
-/// The description with these pins, and all other threads on `cpus`; `None`: wherever they may.
+/// The description with these pins, and all other threads on `cpus`; `None` means any pCPU.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -152,7 +153,7 @@ pub fn placed(xml: &str, pins: &[Part], cpus: Option<&CpuSet>) -> Result<String,
     })
 }
 
-/// The definition with these parts in their places, and what it had there before.
+/// The definition with these parts in their places, and the former parts.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -166,7 +167,7 @@ pub fn changed(xml: &str, parts: &[Part]) -> Result<(String, Vec<Part>), String>
     Ok((text, before))
 }
 
-/// Where a vCPU may run by its own pin; nothing where it has none.
+/// The pCPUs of a vCPU's own pin; empty without a pin.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -178,7 +179,7 @@ pub fn pins_vcpu(xml: &str, vcpu: u32) -> Result<String, String> {
     Ok(found.and_then(|n| n.attribute("cpuset")).unwrap_or_default().to_owned())
 }
 
-/// The definition with this vCPU pinned so (nothing: without a pin), and the part that it had before.
+/// The definition with this vCPU pinned to `cpus` (empty: without a pin), and the former part.
 ///
 /// # Errors
 /// What is wrong with the text or the CPU list.
@@ -189,7 +190,7 @@ pub fn with_pin(xml: &str, vcpu: u32, cpus: &str) -> Result<(String, Part), Stri
         pin(Role::Vcpu(vcpu), &cpus.parse().map_err(|e| format!("{cpus:?}: {e}"))?)?
     };
     let before = read(xml, &part)?;
-    // As it is written by the person: what is read back is compared with that.
+    // Keeps the person's spelling, because vsteer later compares the definition with it.
     part.elements.iter_mut().for_each(|e| {
         *e = format!("<vcpupin vcpu='{vcpu}' cpuset='{}'/>", cpus.replace(['\'', '<', '&'], ""))
     });
@@ -200,7 +201,7 @@ fn interfaces(xml: &str) -> Result<Part, String> {
     read(xml, &Part::new("devices", "interface", Vec::new()))
 }
 
-/// The queues of a network interface; nothing where the definition leaves them to libvirt.
+/// The number of queues of a network interface; empty if the definition leaves it to libvirt.
 ///
 /// # Errors
 /// If there is no such interface.
@@ -296,7 +297,7 @@ mod tests {
         let again = placed(&text.replace("<vcpu ", "<vcpu placement='static' "), &[], Some(&other)).unwrap();
         assert!(again.contains("<vcpu placement='static' cpuset='0'>4</vcpu>"), "{again}");
         assert!(placed("<domain/>", &[], Some(&cpus)).is_err());
-        // And back: the same elements, though not in the same place.
+        // The way back gives the same elements, though in another position.
         let back = placed(&text, &pins, before.as_ref()).unwrap();
         assert_eq!(places(&back).unwrap(), (pins, None));
         assert!(back.contains("<vcpu>4</vcpu>"), "{back}");

@@ -1,7 +1,8 @@
-//! How much CPU is free on another host? Its libvirt reports how long each pCPU was idle, so the host needs no vsteer.
+//! Measures how much CPU is free on another host. That host's libvirt reports how long each pCPU was idle, so
+//! the host needs no vsteer.
 //!
-//! Two samples give the idle share of the time between them; waiting for a disk counts as idle. The numbers come from
-//! the host's kernel (`/proc/stat`) and cover all work on the host, not only its VMs.
+//! Two samples give the idle share of the time between them; waiting for a disk counts as idle. The numbers
+//! come from the host's kernel (`/proc/stat`) and cover all work on the host, not only its VMs.
 //!
 //! Left out: how another VM affects the service levels of that host's VMs.
 
@@ -15,21 +16,21 @@ use vsteer_core::{Fault, FaultKind};
 pub struct Elsewhere {
     client: Client,
     cpus: Option<CpuSet>,
-    /// Idle and all time of each pCPU at the last look, ns.
+    /// Idle and total time of each pCPU at the last look, ns.
     last: BTreeMap<u32, (u64, u64)>,
 }
 
-/// What it has left.
+/// The free resources of that host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Left {
     /// pCPUs that were idle since the last look, on average.
     pub idle_pcpus: f64,
-    /// Free memory, bytes; `None`: it does not say.
+    /// Free memory, bytes; `None` if the host does not report it.
     pub free_bytes: Option<u64>,
 }
 
 impl Elsewhere {
-    /// The host whose libvirt is at `uri`; of its pCPUs only `cpus`, if not all.
+    /// The host whose libvirt is at `uri`; counts only the pCPUs in `cpus`, if given.
     pub fn new(uri: &str, cpus: Option<CpuSet>) -> Elsewhere {
         Elsewhere { client: Client::new(uri, false), cpus, last: BTreeMap::new() }
     }
@@ -39,15 +40,15 @@ impl Elsewhere {
         self.client.uri()
     }
 
-    /// The pCPUs that VMs may use there, if not all.
+    /// The pCPUs that VMs may use there; `None` means all.
     pub fn cpus(&self) -> Option<&CpuSet> {
         self.cpus.as_ref()
     }
 
-    /// What was idle since the last look; `None` the first time.
+    /// The resources that were free since the last look; `None` at the first look.
     ///
     /// # Errors
-    /// Where its libvirt cannot be reached; `NothingThere` where it has none of the pCPUs.
+    /// If its libvirt is unreachable; `NothingThere` if the host has none of the pCPUs.
     pub fn look(&mut self) -> Result<Option<Left>, Fault> {
         let answer = self.client.ask(json!({ "op": "node" }))?;
         let of = |v: &Value| -> Option<(u32, (u64, u64))> {
@@ -71,7 +72,7 @@ impl Elsewhere {
     }
 }
 
-/// How many pCPUs were idle between two looks; `None` where no time passed on any.
+/// How many pCPUs were idle between two looks; `None` if no time passed on any pCPU.
 fn idle(last: &BTreeMap<u32, (u64, u64)>, now: &BTreeMap<u32, (u64, u64)>) -> Option<f64> {
     let part = |(cpu, (idle, all)): (&u32, &(u64, u64))| {
         let (idle_then, all_then) = last.get(cpu)?;
@@ -92,10 +93,10 @@ mod tests {
         let (then, now) = (at((100, 1000), (500, 1000)), at((200, 1400), (900, 1400)));
         assert_eq!(idle(&then, &now), Some(0.25 + 1.0));
         assert_eq!(idle(&BTreeMap::new(), &now), None);
-        // A host that restarted, and one with a stopped clock.
+        // A host that restarted, and a host whose clock stopped.
         assert_eq!(idle(&now, &then), None);
         assert_eq!(idle(&now, &now), None);
-        // A pCPU that came in between has no first look.
+        // A pCPU that appeared in between has no first look.
         assert_eq!(idle(&BTreeMap::from([(1, (500, 1000))]), &now), Some(1.0));
     }
 }

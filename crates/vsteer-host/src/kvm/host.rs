@@ -21,24 +21,25 @@ use vsteer_bpf::{Observer, Watched};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmSample};
 use vsteer_core::{Fault, FaultKind};
 
-/// What is to be looked at, and how.
+/// What to observe, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Only the VMs of the libvirt at this connection URI; `None`: all VMs of this machine.
     pub connect: Option<String>,
-    /// The way of counting.
+    /// Which collector to use.
     pub collector: CollectorChoice,
-    /// Only VMs of these names, ids, or patterns with `*`; empty: all.
+    /// Only VMs with these names, ids, or patterns with `*`; empty means all.
     pub vms: Vec<String>,
-    /// What eBPF makes room for, and whether it records every switch.
+    /// The sizes of eBPF's tables, and whether it records every switch.
     pub ebpf: vsteer_bpf::Options,
-    /// Add what VMs' timers asked for and got to the samples.
+    /// Adds the timers that VMs asked for and got to the samples.
     pub timers: Option<Timers>,
 }
 
-/// The thread list is looked at again after this time.
+/// How often to read the list of threads again.
 const RESCAN: Duration = Duration::from_secs(2);
-/// After a thread ended, sooner; but not at every sample of a VM whose workers come and go.
+/// After a thread ended, the list is read again once it is this old. The delay matters for a VM whose workers
+/// come and go, which otherwise would cause a new list at every sample.
 const RESCAN_VANISHED: Duration = Duration::from_millis(250);
 
 /// The KVM/QEMU host that this program runs on.
@@ -51,17 +52,17 @@ pub struct KvmHost {
     pids: Vec<u32>,
     scanned: Option<Instant>,
     vanished: bool,
-    /// Has the missing room for threads been reported already?
+    /// Was the lack of room for threads already reported?
     crowded: bool,
     slow: SlowCounters,
 }
 
 impl KvmHost {
-    /// Looks at the VMs and starts counting.
+    /// Finds the VMs and starts counting.
     ///
     /// # Errors
-    /// `NothingThere` when the libvirt named cannot be reached or no VM has a name that was given; `NoPrivilege` or
-    /// `Unsupported` if eBPF is demanded but not available. A host without VMs is not a fault.
+    /// `NothingThere` if the named libvirt is unreachable or no VM has a given name; `NoPrivilege` or
+    /// `Unsupported` if the caller demands eBPF but it is not available. A host without VMs is not a fault.
     pub fn open(options: Options) -> Result<KvmHost, Fault> {
         let root = Root::live()?;
         let inventory = Inventory::new(root, options.connect.clone(), options.vms.clone());
@@ -90,25 +91,26 @@ impl KvmHost {
         Ok(host)
     }
 
-    /// What the person should know: VMs passed over, why a lesser collector is used.
+    /// Notes for the user: VMs that vsteer leaves out, and why it uses a lesser collector.
     pub fn notes(&self) -> &[String] {
         &self.inventory.notes
     }
 
-    /// The eBPF observer, where it is used: for its recorded switches.
+    /// The eBPF observer, if it is in use, for its recorded switches.
     pub fn observer(&self) -> Option<&Observer> {
         self.ebpf.as_ref()
     }
 
-    /// Ends counting and hands the observer over, for the rest of its recorded switches.
+    /// Stops counting and returns the observer, for the rest of its recorded switches.
     pub fn into_observer(self) -> Option<Observer> {
         self.ebpf
     }
 
-    /// One sample by both collectors, one right after the other: for comparing them. The second is schedstat's.
+    /// One sample from each collector, one directly after the other, to compare them. The second one is
+    /// schedstat's.
     ///
     /// # Errors
-    /// `Usage` when eBPF is not used; as [`Observe::sample`].
+    /// `Usage` if eBPF is not in use; as [`Observe::sample`].
     pub fn sample_both(&mut self) -> Result<(Batch, Batch), Fault> {
         if self.ebpf.is_none() {
             return Err(Fault::new(FaultKind::Usage, "cannot use both collectors: eBPF is not in use")
@@ -124,7 +126,7 @@ impl KvmHost {
         Ok((first, Batch { pcpus: pcpu::read(&self.inventory.root), ..second }))
     }
 
-    /// The schedstat collector's description, for what [`KvmHost::sample_both`] gives second.
+    /// The description of the schedstat collector, for the second sample of [`KvmHost::sample_both`].
     pub fn second_collector(&self) -> Option<Collector> {
         self.ebpf.as_ref().and(self.schedstat.as_ref()).map(Schedstat::collector)
     }
@@ -136,7 +138,7 @@ impl KvmHost {
         }
         let threads: usize = self.inventory.threads().iter().map(|(_, t)| t.len()).sum();
         let mut room = self.options.ebpf.clone();
-        // As many again may come: workers, and VMs that are started.
+        // Makes room for twice as many threads, because workers appear and VMs start.
         room.threads = room.threads.max(threads as u32 * 2);
         match Observer::start(room) {
             Ok(observer) => self.ebpf = Some(observer),
@@ -156,7 +158,7 @@ impl KvmHost {
         Ok(())
     }
 
-    /// Takes the thread list as it is now over into the collectors.
+    /// Gives the present list of threads to the collectors.
     fn watch(&mut self) -> Result<(), Fault> {
         let all = self.inventory.threads();
         let inventory = &self.inventory;
@@ -284,7 +286,7 @@ fn now_ns(clock: ClockId) -> u64 {
 fn polled(schedstat: &mut Schedstat) -> Batch {
     let (before, unix_ns) = (now_ns(ClockId::Monotonic), now_ns(ClockId::Realtime));
     let threads = schedstat.read();
-    // A poll of many threads takes a while: its middle is nearest to all of them.
+    // A poll of many threads takes a while, so the sample's time is the middle of the poll.
     let half = (now_ns(ClockId::Monotonic) - before) / 2;
     Batch { mono_ns: before + half, unix_ns: unix_ns + half, threads, ..Batch::default() }
 }

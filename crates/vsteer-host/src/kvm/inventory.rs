@@ -1,11 +1,12 @@
-//! Which VMs run here, which manager owns each, and which threads belong to it?
+//! Finds the VMs of this machine, the manager that owns each, and the threads that belong to it.
 //!
-//! libvirt's list and `/proc` show the same processes. vsteer joins the two by the UUID on QEMU's command line,
-//! because the place of libvirt's pid files depends on its build and mount namespace. A QEMU that no libvirt lists
-//! stands alone. vsteer asks a libvirt again only if a new QEMU appears, but lists the threads each time.
+//! libvirt's list and `/proc` show the same processes. vsteer joins the two by the UUID on QEMU's command
+//! line, because the place of libvirt's pid files depends on its build and mount namespace. A QEMU that no
+//! libvirt lists has no manager. vsteer asks a libvirt again only if a new QEMU appears, but lists the
+//! threads each time.
 //!
-//! Left out: libvirt's remote connections. vsteer measures threads on this machine, so it leaves out a VM without a
-//! process here, and prints a note.
+//! Left out: libvirt's remote connections. vsteer measures threads on this machine, so it leaves out a VM
+//! without a process here, and prints a note.
 
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
@@ -20,7 +21,7 @@ use std::path::Path;
 use vsteer_core::nouns::{Manager, Role, Tid, VmId};
 use vsteer_core::{Fault, FaultKind};
 
-/// A QEMU this young may be one that its libvirt does not list as active yet.
+/// If a QEMU is younger than this, its libvirt may not list it as active yet.
 const YOUNG_S: u64 = 60;
 
 /// A VM with its process.
@@ -30,15 +31,15 @@ pub struct Vm {
     pub id: VmId,
     /// Its name.
     pub name: String,
-    /// Who owns it.
+    /// The manager that owns it.
     pub manager: Manager,
     /// Its QEMU.
     pub process: Process,
-    /// What its libvirt says of it.
+    /// The VM in its libvirt's list.
     pub listed: Option<Listed>,
-    /// The live description, read.
+    /// The live description, parsed.
     pub domain: Option<xml::Domain>,
-    /// vCPUs by thread as the monitor said, where names do not tell.
+    /// The vCPU of each thread as QEMU's monitor reported it, if the threads' names do not show it.
     pub asked: Option<BTreeMap<Tid, u32>>,
 }
 
@@ -47,7 +48,7 @@ pub struct Vm {
 pub struct Thread {
     /// Its id.
     pub tid: Tid,
-    /// The process that it is listed under (itself, for a vhost kernel thread).
+    /// The process that contains it (itself, for a vhost kernel thread).
     pub pid: u32,
     /// What it does.
     pub role: Role,
@@ -59,11 +60,11 @@ pub struct Inventory {
     pub root: Root,
     /// Its cgroups.
     pub cgroups: Cgroups,
-    /// Kernel threads of VMs.
+    /// Kernel threads (`vhost-PID`) of VMs, by the VM's process.
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
     /// The VMs at the last look, by id.
     pub vms: Vec<Vm>,
-    /// What the person should know, once each.
+    /// Notes for the user, each once.
     pub notes: Vec<String>,
     connect: Option<String>,
     names: Vec<String>,
@@ -74,8 +75,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// An empty inventory. `connect`: only the VMs of that libvirt; `names`: only VMs whose name, id or pattern with
-    /// `*` is among them (all, when empty).
+    /// An empty inventory. `connect`: only the VMs of that libvirt. `names`: only VMs whose name or id
+    /// matches one of these names, ids or patterns with `*` (empty: all).
     pub fn new(root: Root, connect: Option<String>, names: Vec<String>) -> Inventory {
         let cgroups = Cgroups::find(&root);
         let uris = match &connect {
@@ -111,7 +112,7 @@ impl Inventory {
         self.clients.iter_mut().find(|c| c.uri() == uri)
     }
 
-    /// The client of the libvirt at this URI, for changing something.
+    /// The client of the libvirt at this URI, with permission to change something.
     pub fn client_for_writing(&mut self, uri: &str) -> Option<&mut Client> {
         let client = self.client(uri)?;
         client.set_write();
@@ -121,9 +122,11 @@ impl Inventory {
     /// Reads everything again, including libvirt's descriptions.
     ///
     /// # Errors
-    /// When the libvirt that was named cannot be asked. One that merely was found is noted and passed over.
+    /// If the libvirt that the user named cannot be asked. A libvirt that vsteer found itself only causes a
+    /// note.
     pub fn look(&mut self) -> Result<(), Fault> {
-        // The list comes first: a VM that starts in between is found at the next look, one that stops has no process.
+        // The list comes before the processes. A VM that starts in between appears at the next look; a VM
+        // that stops in between has no process.
         let mut listed = Vec::new();
         let mut faults = Vec::new();
         for client in &mut self.clients {
@@ -149,8 +152,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// Looks only at processes, and at everything where a QEMU is there that was not before. A libvirt that does not
-    /// answer (it is being restarted, perhaps) is noted, and the VMs known so far are kept.
+    /// Reads only the processes, and everything if there is a new QEMU. If a libvirt does not answer (perhaps
+    /// because it restarts), vsteer makes a note and keeps the VMs known so far.
     pub fn refresh(&mut self) {
         let Found { qemus, vhosts } = processes::find(&self.root);
         let now: BTreeSet<(u32, u64)> = qemus.iter().map(|q| (q.pid, q.start_ticks)).collect();
@@ -164,7 +167,8 @@ impl Inventory {
         self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
     }
 
-    /// The QEMUs that need no further question to libvirt: all but young ones that it does not list (yet).
+    /// The QEMUs about which vsteer need not ask libvirt again: all except young ones that libvirt does not
+    /// list yet.
     fn settled(&self, qemus: &[Process], listed: &[(Manager, Listed)]) -> BTreeSet<(u32, u64)> {
         let uptime = task::text(&self.root, "/proc/uptime").unwrap_or_default();
         let uptime_s: f64 = uptime.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(f64::MAX);
@@ -204,7 +208,8 @@ impl Inventory {
         if self.connect.is_none() {
             vms.extend(qemus.into_iter().map(unlisted));
         }
-        // Two libvirts may run one UUID (a copied definition): the second VM is then named by its process.
+        // Two libvirts may run VMs with the same UUID (a copied definition). Then the id of the second VM
+        // comes from its process.
         let mut taken = BTreeSet::new();
         for vm in &mut vms {
             if !taken.insert(vm.id.clone()) {
@@ -221,7 +226,7 @@ impl Inventory {
                     vm.name
                 )),
                 Manager::Proxmox(_) | Manager::KubeVirt => {
-                    self.note(format!("VM {:?}: support for {:?} is untested: compare before you rely on it", vm.name, vm.manager));
+                    self.note(format!("VM {:?}: support for {:?} is untried: compare before you rely on it", vm.name, vm.manager));
                 }
                 _ => {}
             }
@@ -231,7 +236,7 @@ impl Inventory {
         vms
     }
 
-    /// Asks the monitors of VMs whose vCPUs no name tells, once each.
+    /// Asks the monitors of VMs whose threads' names do not show the vCPUs, once each.
     fn ask_monitors(&mut self, vms: &mut [Vm]) {
         if !self.root.is_live() {
             return;
@@ -267,8 +272,8 @@ impl Inventory {
         }
     }
 
-    /// The runs of this VM that are there, by processes alone: also one that its libvirt does not list, or that nobody
-    /// can be asked of.
+    /// The existing runs of this VM, from processes alone. So it includes a VM that its libvirt does not
+    /// list, and a VM whose libvirt is unreachable.
     pub fn runs_of(&self, id: &VmId) -> Vec<Run> {
         let is_it = |q: &Process| {
             let uuid = q.line.uuid.as_deref();
@@ -279,12 +284,13 @@ impl Inventory {
         these.map(|q| Run { pid: q.pid, start_ticks: q.start_ticks }).collect()
     }
 
-    /// The URIs of the libvirts that are asked.
+    /// The URIs of the connected libvirts.
     pub fn uris(&self) -> Vec<String> {
         self.clients.iter().map(|c| c.uri().to_owned()).collect()
     }
 
-    /// The threads of every VM at this moment, vCPUs first in index order, then by tid. A VM without one is gone.
+    /// The present threads of every VM: vCPUs first in index order, then the others by tid. A VM without
+    /// threads is gone.
     pub fn threads(&mut self) -> Vec<(usize, Vec<Thread>)> {
         let all: Vec<(usize, Vec<Thread>)> = self
             .vms
@@ -293,14 +299,14 @@ impl Inventory {
             .map(|(i, vm)| (i, self.threads_of(vm)))
             .filter(|(_, t)| !t.is_empty())
             .collect();
-        // A worker may be a vCPU that was not yet named when it was looked at.
+        // A worker may be a vCPU thread that did not have its name yet.
         let lasting = |t: &&Thread| t.role != Role::Worker;
         self.roles =
             all.iter().flat_map(|(_, t)| t).filter(lasting).map(|t| ((t.pid, t.tid), t.role)).collect();
         all
     }
 
-    /// The threads of one VM at this moment.
+    /// The present threads of one VM.
     pub fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
         let pid = vm.process.pid;
         let known = Known { pid, iothreads: &vm.process.line.iothreads, asked: vm.asked.as_ref() };
@@ -352,7 +358,8 @@ fn id_of(process: &Process) -> VmId {
     VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks))
 }
 
-/// The process of a listed VM: that with its UUID; of several (copies, other libvirts), the one that agrees best.
+/// The process of a listed VM: the one with its UUID. If several have it (copies, other libvirts), the one
+/// that agrees best.
 fn best_match(qemus: &[Process], vm: &Listed) -> Option<usize> {
     let uuid = vm.uuid.to_ascii_lowercase();
     let agreement = |q: &Process| {
@@ -362,7 +369,7 @@ fn best_match(qemus: &[Process], vm: &Listed) -> Option<usize> {
     same.max_by_key(|(_, q)| agreement(q)).map(|(i, _)| i)
 }
 
-/// Does `pattern` name it: its id, its name, or a pattern with `*` for any run of characters?
+/// Does `pattern` match the VM: its id, its name, or a pattern in which `*` stands for any characters?
 pub fn is_named(pattern: &str, name: &str, id: &VmId) -> bool {
     pattern == name || pattern == id.0 || (pattern.contains('*') && fits(pattern, name))
 }
@@ -380,7 +387,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The URIs of the libvirts whose sockets lie where libvirt's own clients look for them.
+/// The URIs of the libvirts whose sockets are where libvirt's own clients look for them.
 fn local_uris(runtime_folder: Option<&str>) -> Vec<String> {
     let has = |folder: &str| {
         ["libvirt-sock", "virtqemud-sock"].iter().any(|s| Path::new(folder).join("libvirt").join(s).exists())
@@ -395,7 +402,7 @@ fn local_uris(runtime_folder: Option<&str>) -> Vec<String> {
     uris
 }
 
-/// The fault of a filter that fits no VM.
+/// The fault for a filter that matches no VM.
 pub fn no_such_vm(names: &[String], there: &[String]) -> Fault {
     let there = if there.is_empty() {
         "no VM runs here".to_owned()

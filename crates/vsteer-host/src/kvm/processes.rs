@@ -1,11 +1,12 @@
-//! Which processes of this machine run VMs, and which manager started them?
+//! Finds the processes of this machine that run VMs, and the manager that started each.
 //!
-//! vsteer reads the command line of every process, because QEMU can take any name (`-name process=…`). It recognises
-//! other VMMs by the descriptors they hold ([`super::vmms`]). A QEMU of libvirt holds libvirt's secret. Proxmox
-//! numbers its VMs (`-id`) and keeps their pid files in `qemu-server`. KubeVirt's VMs run in the cgroup of a pod.
+//! vsteer reads the command line of every process, because QEMU can take any name (`-name process=…`). It
+//! recognises other VMMs by the descriptors they hold ([`super::vmms`]). A QEMU of libvirt holds libvirt's
+//! secret. Proxmox numbers its VMs (`-id`) and keeps their pid files in `qemu-server`. KubeVirt's VMs run in
+//! the cgroup of a pod.
 //!
-//! Source: `man 5 proc`; `src/qemu/qemu_command.c` (libvirt 9.0); `PVE/QemuServer.pm` (Proxmox VE 8, read, not tried);
-//! KubeVirt 1.x (read, not tried).
+//! Source: `man 5 proc`; `src/qemu/qemu_command.c` (libvirt 9.0); `PVE/QemuServer.pm` (Proxmox VE 8, read,
+//! not tried); KubeVirt 1.x (read, not tried).
 //!
 //! Left out: QEMUs inside a container that hides its processes.
 
@@ -22,28 +23,28 @@ use vsteer_core::nouns::Tid;
 pub struct Process {
     /// Its process id.
     pub pid: u32,
-    /// When it started, clock ticks since boot: with the pid, an identity.
+    /// Start time in clock ticks since boot. Together with the pid, it identifies the process.
     pub start_ticks: u64,
     /// The command line.
     pub line: CommandLine,
-    /// Who started it, as far as it shows.
+    /// The manager that started it, as far as vsteer can see.
     pub origin: Origin,
 }
 
-/// Who started a QEMU.
+/// The manager that started a QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A libvirt; which one is not known here.
     Libvirt,
-    /// Proxmox VE, as this VM. Untried.
+    /// Proxmox VE, with this VM number. Untried.
     Proxmox(u32),
     /// A pod of KubeVirt. Untried.
     KubeVirt,
-    /// A person or a script.
+    /// No manager: a person or a script.
     Nobody,
 }
 
-/// What a look at all processes found.
+/// The result of one look at all processes.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// The QEMUs and other VMMs, by pid.
@@ -52,7 +53,7 @@ pub struct Found {
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
 }
 
-/// Looks at all processes. One that ends meanwhile is left out.
+/// Looks at all processes. A process that ends during the look is left out.
 pub fn find(root: &Root) -> Found {
     let mut found = Found::default();
     let vhosts_apart = vhosts_are_processes(&text(root, "/proc/sys/kernel/osrelease").unwrap_or_default());
@@ -83,7 +84,7 @@ fn vhost_name(root: &Root, pid: u32) -> Option<u32> {
     vhost_of(text(root, &format!("/proc/{pid}/comm"))?.trim_end())
 }
 
-/// Is this a kernel of before 6.4? One whose number cannot be read counts as old: that costs a look, no more.
+/// Is the kernel older than 6.4? An unreadable version counts as old, which only costs one more look.
 fn vhosts_are_processes(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {

@@ -1,8 +1,9 @@
-//! Which threads run vCPUs, if their names do not say? The VM's own monitor knows (`query-cpus-fast`).
+//! Asks the VM's own monitor which threads run vCPUs (`query-cpus-fast`), if the threads' names do not say
+//! so.
 //!
-//! A monitor serves one client at a time. libvirt and Proxmox hold theirs, and a second client would take their place
-//! or wait forever. So vsteer asks only a VM without a manager, only on a socket without a client (`/proc/net/unix`),
-//! and waits at most half a second.
+//! A monitor serves one client at a time. libvirt and Proxmox hold theirs, and a second client would take
+//! their place or wait forever. So vsteer asks only a VM without a manager, only on a socket without a client
+//! (`/proc/net/unix`), and waits at most half a second.
 //!
 //! Source: `docs/interop/qmp-spec.txt` (QEMU 7.2).
 //!
@@ -18,19 +19,21 @@ use std::time::{Duration, Instant};
 use vsteer_core::nouns::Tid;
 
 const LIMIT: Duration = Duration::from_millis(500);
-/// More lines than a monitor sends before it answers (events may come between).
+/// The most lines to read before the answer. A monitor sends fewer, even with events in between.
 const LINES_MAX: usize = 200;
 
-/// The vCPU of each thread, by the monitor at `path`; `Err` says why it is not known.
+/// The vCPU of each thread, from the monitor at `path`.
 ///
 /// # Errors
-/// A sentence: somebody is connected, it does not answer, it answers something else.
+/// A sentence with the reason: another client is connected, the monitor does not answer, or it answers
+/// something else.
 pub fn vcpu_threads(root: &Root, path: &str) -> Result<BTreeMap<Tid, u32>, String> {
     let sockets = text(root, "/proc/net/unix").ok_or("vsteer cannot read /proc/net/unix")?;
     if is_taken(&sockets, path) {
         return Err(format!("another program is connected to its monitor {path}"));
     }
-    // A path of another mount namespace, or one whose folder another user owns, simply fails.
+    // If the path belongs to another mount namespace, or another user owns its folder, the connection simply
+    // fails.
     let mut stream =
         UnixStream::connect(path).map_err(|e| format!("cannot connect to its monitor {path}: {e}"))?;
     let late = |e: std::io::Error| format!("its monitor {path} does not answer: {e}");
@@ -39,7 +42,7 @@ pub fn vcpu_threads(root: &Root, path: &str) -> Result<BTreeMap<Tid, u32>, Strin
     let request = "{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpus-fast\",\"id\":\"vsteer\"}\n";
     let begun = Instant::now();
     let mut lines = BufReader::new(stream.try_clone().map_err(late)?).lines();
-    lines.next().ok_or("its monitor closed the connection")?.map_err(late)?; // The greeting.
+    lines.next().ok_or("its monitor closed the connection")?.map_err(late)?; // The monitor's greeting.
     stream.write_all(request.as_bytes()).map_err(late)?;
     for line in lines.take(LINES_MAX) {
         if let Some(all) = cpus(&line.map_err(late)?) {
@@ -66,12 +69,12 @@ pub fn cpus(line: &str) -> Option<BTreeMap<Tid, u32>> {
     Some(all)
 }
 
-/// Is a connection at this path established, of a text of `/proc/net/unix` (state 03, `man 5 proc`)?
+/// Does this text of `/proc/net/unix` show an established connection at this path (state 03, `man 5 proc`)?
 pub fn is_taken(sockets: &str, path: &str) -> bool {
     sockets.lines().any(|line| {
         let mut words = line.split_ascii_whitespace();
         let state = words.nth(5);
-        // The inode stands between; the path is the rest and may hold spaces.
+        // The inode stands between them. The path is the rest of the line and may contain spaces.
         let at = words.next().and_then(|inode| line.rsplit_once(&format!("{inode} "))).map(|(_, p)| p);
         state == Some("03") && at == Some(path)
     })

@@ -1,28 +1,29 @@
-//! What does a thread of a VMM's process do for its VM? Its name says, if QEMU was told to name its threads.
+//! Finds what a thread of a VMM's process does for its VM. Its name says so, if QEMU names its threads.
 //!
-//! Source: QEMU 7.2, `debug-threads=on` (libvirt and Proxmox always say so): `CPU N/KVM`, `CPU N/TCG` (`accel/*/`),
-//! `ALL CPUs/TCG` for one thread that runs all vCPUs in turn, `IO ID` (`iothread.c`, cut at 15 bytes), `IO
-//! mon_iothread` for monitors. `vhost-PID` is the kernel's (`drivers/vhost/vhost.c`): a thread of the process since
-//! Linux 6.4, a kernel thread before. libvirt puts each vCPU into a cgroup `vcpuN`, which tells where names do not.
+//! Source: QEMU 7.2, `debug-threads=on` (libvirt and Proxmox always set it): `CPU N/KVM`, `CPU N/TCG`
+//! (`accel/*/`), `ALL CPUs/TCG` for one thread that runs all vCPUs in turn, `IO ID` (`iothread.c`, cut at 15
+//! bytes), `IO mon_iothread` for monitors. `vhost-PID` is the kernel's (`drivers/vhost/vhost.c`): a thread of
+//! the process since Linux 6.4, a kernel thread before. libvirt puts each vCPU into a cgroup `vcpuN`, which
+//! shows the vCPU if the name does not.
 //!
-//! Left out: which vCPU the single TCG thread runs at a moment; it stands as vCPU 0.
+//! Left out: which vCPU the single TCG thread runs at a moment. That thread counts as vCPU 0.
 
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{Accel, Role, Tid};
 
-/// Facts about a process that help to tell its threads apart.
+/// Facts about a process that help to distinguish its threads.
 #[derive(Debug, Default)]
 pub struct Known<'a> {
-    /// The process, whose first thread is QEMU's main loop.
+    /// The process id. The process's first thread is QEMU's main loop.
     pub pid: u32,
     /// Ids of its I/O threads, in the order of the command line.
     pub iothreads: &'a [String],
-    /// vCPU of a thread, as its monitor said.
+    /// The vCPU of a thread, as the monitor reported it.
     pub asked: Option<&'a BTreeMap<Tid, u32>>,
 }
 
-/// What other VMMs call the thread of vCPU N, but for N: Firecracker, crosvm, kvmtool, cloud-hypervisor. From their
-/// sources (2024), **untried**.
+/// How other VMMs name the thread of vCPU N, without the N: Firecracker, crosvm, kvmtool, cloud-hypervisor.
+/// From their sources (2024), **untried**.
 const OTHER_VCPUS: [&str; 4] = ["fc_vcpu ", "crosvm_vcpu", "kvm-vcpu-", "vcpu"];
 
 /// The role of a thread of this name in this cgroup.
@@ -50,7 +51,7 @@ pub fn role(known: &Known<'_>, tid: Tid, comm: &str, cgroup: Option<&str>) -> Ro
     }
 }
 
-/// N of `CPU N/KVM`; 0 of `ALL CPUs/TCG`; N of another VMM's name for a vCPU's thread.
+/// N of `CPU N/KVM`; 0 for `ALL CPUs/TCG`; N of another VMM's name for a vCPU's thread.
 fn vcpu_name(comm: &str) -> Option<u32> {
     if comm == "ALL CPUs/TCG" {
         return Some(0);
@@ -59,11 +60,12 @@ fn vcpu_name(comm: &str) -> Option<u32> {
         return Some(n);
     }
     let (number, accel) = comm.strip_prefix("CPU ")?.split_once('/')?;
-    // The name is cut at 15 bytes, which spares the first letter for any number that QEMU allows.
+    // The kernel cuts names at 15 bytes. The first letter of the accelerator remains for any vCPU number that
+    // QEMU allows.
     (accel.starts_with('K') || accel.starts_with('T')).then(|| number.parse().ok())?
 }
 
-/// How a vCPU thread of this name runs its instructions.
+/// The accelerator of a vCPU thread with this name.
 pub fn accel(comm: &str) -> Option<Accel> {
     match comm
         .strip_prefix("CPU ")
@@ -93,8 +95,8 @@ fn numbered(name: &str, prefix: &str) -> Option<u32> {
     crate::linux::files::numbered(name, prefix)
 }
 
-/// The number of the I/O thread whose name begins so: libvirt calls them `iothreadN`, a person as he likes; then its
-/// place on the command line counts, from 1.
+/// The number of an I/O thread whose name begins with `id`. libvirt calls them `iothreadN`. A person may
+/// choose any name; then the number is the position on the command line, from 1.
 fn iothread(known: &Known<'_>, id: &str) -> Option<u32> {
     if let Some(n) = numbered(id, "iothread") {
         return Some(n);

@@ -1,13 +1,15 @@
-//! How often did quotas run out, and where does the memory lie? Counters of a VM that are no thread's.
+//! Reads counters of a VM that belong to no thread: how often quotas ran out, and on which nodes the memory
+//! is.
 //!
-//! The idea: `nr_throttled` is kept by every cgroup that has a quota. Which groups have one is looked up with the
-//! configuration and every ten seconds; their `cpu.stat` is then read at every sample through kept descriptors. A group
-//! that is noticed later counts from then on, so that the sum never jumps by what was before.
+//! Every cgroup with a quota counts `nr_throttled`. vsteer finds the groups with a quota whenever it reads
+//! the configuration, and every ten seconds. At every sample it reads their `cpu.stat` through open
+//! descriptors. A group that appears later counts from then on, so that the sum never jumps by its earlier
+//! count.
 //!
-//! Memory placement is slow to read (see `linux::numa_maps`): at most every ten seconds per VM, less often where it
-//! takes long, and one VM per sample.
+//! Memory placement is slow to read (see `linux::numa_maps`): at most every ten seconds per VM, less often if
+//! it takes long, and one VM per sample.
 //!
-//! Left out: throttling of a group between its quota's appearance and the next look.
+//! Left out: throttling of a group between the start of its quota and the next look.
 
 use super::inventory::{Inventory, Vm};
 use crate::linux::{cgroups, numa_maps, topology};
@@ -19,16 +21,16 @@ use vsteer_core::nouns::{VmConfig, VmId};
 
 const QUOTAS_EVERY: Duration = Duration::from_secs(10);
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
-/// Reading where memory lies may take this part of the time at most.
+/// Reading memory placement may take at most this part (one in N) of the time.
 const MEMORY_SHARE: u32 = 100;
 
 struct Group {
     stat: OwnedFd,
-    /// What it had counted when it was first seen, unless that was at the VM's first look.
+    /// The group's count when vsteer first saw it; 0 if that was at the VM's first look.
     base: u64,
 }
 
-/// The kept descriptors and times.
+/// The open descriptors and the times of the last looks.
 #[derive(Default)]
 pub struct SlowCounters {
     groups: BTreeMap<VmId, BTreeMap<String, Group>>,
@@ -38,12 +40,12 @@ pub struct SlowCounters {
 }
 
 impl SlowCounters {
-    /// Is it time to look again which groups have quotas?
+    /// Is it time to look for groups with quotas again?
     pub fn is_due(&self) -> bool {
         self.seen.is_none_or(|at| at.elapsed() > QUOTAS_EVERY)
     }
 
-    /// Takes over which groups have quotas.
+    /// Takes the groups that have quotas from the configuration.
     pub fn see(&mut self, inventory: &Inventory, vms: &[VmConfig]) {
         self.seen = Some(Instant::now());
         let there = |id: &VmId| vms.iter().any(|vm| vm.id == *id);
@@ -59,7 +61,7 @@ impl SlowCounters {
         let Some(own) = &vm.cgroup else { return };
         let first = !self.groups.contains_key(&vm.id);
         let known = self.groups.entry(vm.id.clone()).or_default();
-        // Every group from the VM's own down to its threads'.
+        // Every group from the VM's own down to those of its threads.
         let mut paths: Vec<String> =
             vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage).collect();
         paths.sort();
@@ -78,13 +80,13 @@ impl SlowCounters {
         }
     }
 
-    /// How often the VM's quotas ran out; `None` where it has no cgroup of its own, 0 where it has no quota.
+    /// How often the VM's quotas ran out; `None` if it has no cgroup of its own, 0 if it has no quota.
     pub fn throttled_periods(&self, vm: &VmId) -> Option<u64> {
         let groups = self.groups.get(vm)?.values();
         Some(groups.filter_map(|g| Some(read(&g.stat)?.saturating_sub(g.base))).sum())
     }
 
-    /// Where its memory lies, when it is time to look again.
+    /// The memory of the VM by node, if it is time to read it again.
     pub fn memory_by_node(&mut self, inventory: &Inventory, vm: &Vm) -> Option<Vec<(u32, u64)>> {
         let now = Instant::now();
         if self.memory.get(&vm.id).is_some_and(|due| now < *due) {
@@ -98,7 +100,7 @@ impl SlowCounters {
         let took = now.elapsed();
         self.memory.insert(vm.id.clone(), now + MEMORY_EVERY.max(took * MEMORY_SHARE));
         if only_node.is_none() {
-            // The others wait for the next samples.
+            // The other VMs wait for the next samples.
             for other in inventory.vms.iter().filter(|o| o.id != vm.id) {
                 let due = self.memory.entry(other.id.clone()).or_insert(now);
                 *due = (*due).max(now + took);
@@ -108,8 +110,8 @@ impl SlowCounters {
     }
 }
 
-/// How often the quotas of a VM ran out over their lives, read at once. As [`SlowCounters::throttled_periods`], without
-/// kept descriptors.
+/// How often the quotas of a VM ran out in the life of its cgroups, read once. As
+/// [`SlowCounters::throttled_periods`], without open descriptors.
 pub fn throttled_periods(inventory: &Inventory, vm: &VmConfig) -> Option<u64> {
     let (root, all, own) = (&inventory.root, &inventory.cgroups, vm.cgroup.as_ref()?);
     let paths = vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage);

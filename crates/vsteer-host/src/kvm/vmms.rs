@@ -1,12 +1,13 @@
-//! Which processes, in addition to QEMU, run VMs with KVM? Those that hold a VM descriptor of KVM.
+//! Finds processes other than QEMU that run VMs with KVM: those that hold a VM descriptor of KVM.
 //!
-//! Whatever the VMM's name, the kernel gives it a descriptor that reads `anon_inode:kvm-vm`. Reading every descriptor
-//! of every process would cost tens of milliseconds on a busy host. So vsteer first asks the kernel which processes
-//! made VMs: `/sys/kernel/debug/kvm` has a folder `TID-FD` for each. Only if that folder is not mounted, and only
-//! while KVM's module is in use, does vsteer read all descriptors.
+//! Whatever the VMM's name, the kernel gives it a descriptor that reads `anon_inode:kvm-vm`. Reading every
+//! descriptor of every process would cost tens of milliseconds on a busy host. So vsteer first asks the
+//! kernel which processes made VMs: `/sys/kernel/debug/kvm` has a folder `TID-FD` for each. Only if that
+//! folder is not mounted, and only while KVM's module is in use, does vsteer read all descriptors.
 //!
-//! Source: `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs` (Linux 6.18). Names: `--name` (the emulated host's own VMM;
-//! crosvm and kvmtool, **untested**), `--id` (Firecracker, **untested**). Threads: see [`super::roles`].
+//! Source: `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs` (Linux 6.18). Names: `--name` (the emulated host's
+//! own VMM; crosvm and kvmtool, **untried**), `--id` (Firecracker, **untried**). Threads: see
+//! [`super::roles`].
 //!
 //! Left out: everything else on such a command line; VMMs inside a container that hides its processes.
 
@@ -19,12 +20,12 @@ use vsteer_core::nouns::Accel;
 const DEBUG_FOLDER: &str = "/sys/kernel/debug/kvm";
 const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
 
-/// Who may hold a VM.
+/// The processes that may hold a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holders {
-    /// Exactly these processes do.
+    /// Exactly these processes hold one.
     Known(BTreeSet<u32>),
-    /// Any process may: its descriptors tell.
+    /// Any process may hold one; its descriptors decide.
     Any,
 }
 
@@ -36,8 +37,8 @@ pub fn holders(root: &Root) -> Holders {
     if in_use(root) { Holders::Any } else { Holders::Known(BTreeSet::new()) }
 }
 
-/// The process of a folder `TID-FD`, if that thread's descriptor is a VM's. Another namespace's numbers mean nothing
-/// here, and are found out by that.
+/// The process of a folder `TID-FD`, if that thread's descriptor is a VM's. The numbers of another namespace
+/// mean nothing here, and this check fails for them.
 fn holder(root: &Root, name: &str) -> Option<u32> {
     let (tid, fd) = name.split_once('-')?;
     let (tid, fd): (u32, u32) = (tid.parse().ok()?, fd.parse().ok()?);
@@ -46,7 +47,7 @@ fn holder(root: &Root, name: &str) -> Option<u32> {
     status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-/// Does anybody use KVM? A kernel that has it built in does not tell.
+/// Is KVM in use? A kernel with built-in KVM does not report it.
 fn in_use(root: &Root) -> bool {
     let count =
         |module: &str| text(root, &format!("/sys/module/{module}/refcnt"))?.trim().parse::<u32>().ok();
@@ -56,7 +57,7 @@ fn in_use(root: &Root) -> bool {
     }
 }
 
-/// What this process runs, if it holds a VM and is not QEMU (whose command line says more).
+/// The VM that this process runs, if it holds a VM and is not QEMU (whose command line says more).
 pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -> Option<CommandLine> {
     let holds = match holders {
         Holders::Known(pids) => pids.contains(&pid),
@@ -75,7 +76,7 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
     })
 }
 
-/// What follows `--name`, `-n` or `--id`, also behind `=`.
+/// The value of `--name`, `-n` or `--id`, also after `=`.
 pub fn name(arguments: &[String]) -> Option<String> {
     let mut words = arguments.iter().skip(1);
     while let Some(word) = words.next() {
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!((line.name.as_deref(), line.accel), (Some("web"), Some(Accel::Kvm)));
         assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is not a VM");
 
-        // 90-4: a thread of another namespace.
+        // 90-4 is a thread of another namespace.
         for folder in ["70-4", "90-4", "70-5"] {
             std::fs::create_dir_all(path(&format!("sys/kernel/debug/kvm/{folder}"))).unwrap();
         }

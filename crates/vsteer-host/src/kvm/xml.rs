@@ -1,7 +1,7 @@
-//! What does libvirt's description of a VM say? The parts that matter for scheduling.
+//! Parses libvirt's description of a VM: the parts that matter for scheduling.
 //!
-//! Source: `docs/formatdomain.rst` (libvirt 9.0). What a text lacks is `None`, what it says in a way that is not
-//! understood too; vsteer refuses only a text that is not a description at all.
+//! Source: `docs/formatdomain.rst` (libvirt 9.0). A value that is missing or not understood is `None`. vsteer
+//! refuses only a text that is not a description at all.
 //!
 //! Left out: devices.
 
@@ -9,7 +9,7 @@ use roxmltree::{Document, Node};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::GuestTopology;
 
-/// A domain's description.
+/// The description of a domain (VM).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Domain {
     /// Its UUID.
@@ -31,14 +31,14 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// The topology the guest is shown: as said, else one socket per vCPU, libvirt's default.
+    /// The topology that the guest sees: the described one, otherwise one socket per vCPU, libvirt's default.
     pub fn topology_shown(&self) -> Option<GuestTopology> {
         let default = |n| GuestTopology { sockets: n, cores: 1, threads: 1 };
         self.topology.or_else(|| self.vcpus_max.map(default))
     }
 }
 
-/// Reads a description.
+/// Parses a description.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -79,7 +79,7 @@ fn topology(node: Node<'_, '_>) -> Option<GuestTopology> {
     })
 }
 
-/// A size with libvirt's units: KiB where none is said.
+/// A size with libvirt's units; KiB if no unit is given.
 fn size_bytes(node: Node<'_, '_>) -> Option<u64> {
     let factor = match node.attribute("unit").unwrap_or("KiB") {
         "b" | "bytes" => 1,

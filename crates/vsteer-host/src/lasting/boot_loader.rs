@@ -4,7 +4,7 @@
 //! distribution with one of the first two may also have the last. If nobody else edited GRUB's files, vsteer restores
 //! every byte; otherwise it restores parameter by parameter.
 //!
-//! Tested: Debian 12's own update-grub in a folder (the lab's case `experiment-lasting`). **Untested**: a machine that
+//! Tested: Debian 12's own update-grub in a folder (the lab's case `experiment-lasting`). **Untried**: a machine that
 //! boots from it, and the real grubby and kernelstub (only stand-ins).
 
 use super::place::Place;

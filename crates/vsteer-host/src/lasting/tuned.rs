@@ -4,7 +4,7 @@
 //! failures, so vsteer reads every file of the profile after the switch. After the switch back it restores the values
 //! that tuned did not.
 //!
-//! **Untested** on a host with a running tuned: tests use a stand-in for its commands.
+//! **Untried** on a host with a running tuned: tests use a stand-in for its commands.
 
 use super::place::Place;
 use std::time::Duration;

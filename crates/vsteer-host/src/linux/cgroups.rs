@@ -1,11 +1,12 @@
-//! Which cgroup holds a thread, and what weight, quota and real-time budget does it have?
+//! Finds a thread's cgroup, and reads its weight, quota and real-time budget.
 //!
-//! The idea: `/proc/mounts` names the one hierarchy that carries the cpu controller (version 2, version 1, or version
-//! 1 beside a version 2 without it: "hybrid"), `/proc/PID/task/TID/cgroup` each thread's place in it. libvirt gives a
-//! VM a group of its own with children `emulator` and `vcpuN`; the part that all threads' paths share is the VM's.
+//! `/proc/mounts` names the one hierarchy that has the cpu controller: version 2, version 1, or "hybrid"
+//! (version 1 beside a version 2 without the controller). `/proc/PID/task/TID/cgroup` gives each thread's
+//! place in it. libvirt gives each VM its own group with the children `emulator` and `vcpuN`. The common part
+//! of all threads' paths is the VM's group.
 //!
-//! Source: `Documentation/admin-guide/cgroup-v2.rst`, `Documentation/scheduler/sched-bwc.rst` and `sched-rt-group.rst`
-//! (Linux 6.12); `src/util/vircgroup*.c` (libvirt 9.0) for the names.
+//! Source: `Documentation/admin-guide/cgroup-v2.rst`, `Documentation/scheduler/sched-bwc.rst` and
+//! `sched-rt-group.rst` (Linux 6.12); `src/util/vircgroup*.c` (libvirt 9.0) for the names.
 //!
 //! Left out: a cgroup namespace that hides the path (`/../..`), which counts as no cgroup.
 
@@ -14,7 +15,7 @@ use super::task::text;
 use crate::root::Root;
 use vsteer_core::nouns::{CgroupLayout, CpuWeight, Quota, RtBudget, Tid};
 
-/// A hierarchy: where it is mounted, and whether it is of version 2.
+/// A hierarchy: its mount point, and whether it is version 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tree {
     top: String,
@@ -23,7 +24,7 @@ struct Tree {
     controller: &'static str,
 }
 
-/// The hierarchies of a machine that carry the controllers cpu and cpuset.
+/// The hierarchies of a machine with the controllers cpu and cpuset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroups {
     /// How they are mounted.
@@ -60,7 +61,7 @@ impl Cgroups {
         Cgroups { layout, cpu, cpuset }
     }
 
-    /// A thread's cgroup of the cpu controller; `None` without such a controller, or when the thread is gone.
+    /// A thread's cgroup of the cpu controller; `None` without such a controller, or if the thread is gone.
     pub fn of_thread(&self, root: &Root, pid: u32, tid: Tid) -> Option<String> {
         place(self.cpu.as_ref()?, root, pid, tid)
     }
@@ -70,7 +71,7 @@ impl Cgroups {
         place(self.cpuset.as_ref()?, root, pid, tid)
     }
 
-    /// Is the cpu controller that of version 2?
+    /// Does the cpu controller belong to version 2?
     pub fn is_unified(&self) -> bool {
         self.cpu.as_ref().is_some_and(|t| t.unified)
     }
@@ -98,7 +99,7 @@ impl Cgroups {
         }
     }
 
-    /// The quota; `None` also when there is none.
+    /// The quota; `None` also if there is no quota.
     pub fn quota(&self, root: &Root, cgroup: &str) -> Option<Quota> {
         if self.is_unified() {
             return cpu_max(&self.read(root, cgroup, "cpu.max")?);
@@ -108,7 +109,7 @@ impl Cgroups {
         u64::try_from(quota).ok().filter(|_| period > 0).map(|quota_us| Quota { quota_us, period_us: period })
     }
 
-    /// The period of its quota, also while there is none.
+    /// The period of its quota, even without a quota.
     pub fn period_us(&self, root: &Root, cgroup: &str) -> Option<u64> {
         let text = if self.is_unified() {
             self.read(root, cgroup, "cpu.max")?.split_ascii_whitespace().nth(1)?.to_owned()
@@ -118,7 +119,7 @@ impl Cgroups {
         text.trim().parse().ok()
     }
 
-    /// Its real-time budget; `None` where the kernel does not budget real time per cgroup.
+    /// Its real-time budget; `None` if the kernel does not budget real time per cgroup.
     pub fn rt_budget(&self, root: &Root, cgroup: &str) -> Option<RtBudget> {
         Some(RtBudget {
             cgroup: cgroup.to_owned(),
@@ -135,7 +136,7 @@ impl Cgroups {
         all.iter().filter_map(|path| self.rt_budget(root, path)).collect()
     }
 
-    /// How often its quota ran out, over its life.
+    /// How often its quota ran out since the cgroup was made.
     pub fn throttled_periods(&self, root: &Root, cgroup: &str) -> Option<u64> {
         nr_throttled(&self.read(root, cgroup, "cpu.stat")?)
     }
@@ -149,7 +150,8 @@ impl Cgroups {
 
     /// The processes of a cgroup and all its descendants.
     pub fn processes(&self, root: &Root, cgroup: &str) -> Vec<u32> {
-        // Deeper than any manager builds; a bound, since the tree may change while it is read.
+        // Deeper than any manager builds. The bound is needed because the tree may change while vsteer reads
+        // it.
         const DEPTH_MAX: usize = 6;
         let (mut all, mut level) = (Vec::new(), vec![cgroup.to_owned()]);
         for _ in 0..DEPTH_MAX {
@@ -177,14 +179,15 @@ fn path(tree: &Tree, cgroup: &str, name: &str) -> Option<String> {
     is_plain(cgroup).then(|| format!("{}{}/{name}", tree.top, cgroup.trim_end_matches('/')))
 }
 
-/// Is it an absolute path without a way upwards?
+/// Is this an absolute path without `..`?
 pub fn is_plain(cgroup: &str) -> bool {
     cgroup.starts_with('/')
         && !cgroup.contains('\0')
         && cgroup.split('/').all(|part| part != ".." && part != ".")
 }
 
-/// The path of a line of `/proc/PID/cgroup` (`ID:CONTROLLERS:PATH`) that carries `controller`; `""` is version 2.
+/// The path in a line of `/proc/PID/cgroup` (`ID:CONTROLLERS:PATH`) that has `controller`; `""` means version
+/// 2.
 pub fn cgroup_of(text: &str, controller: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -198,7 +201,7 @@ pub fn cgroup_of(text: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// A cgroup and those above it, without the root, the widest first.
+/// A cgroup and its ancestors without the root, the topmost first.
 pub fn lineage(cgroup: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for part in cgroup.split('/').filter(|p| !p.is_empty()) {
@@ -208,7 +211,8 @@ pub fn lineage(cgroup: &str) -> Vec<String> {
     all
 }
 
-/// The cgroup that all of `cgroups` lie in; `None` for none, or where only the root holds them all.
+/// The deepest cgroup that contains all of `cgroups`; `None` if there are none, or if only the root contains
+/// them all.
 pub fn common<'a>(mut cgroups: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut shared = lineage(cgroups.next()?);
     for other in cgroups {

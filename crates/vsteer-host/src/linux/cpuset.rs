@@ -1,9 +1,10 @@
-//! Which CPUs and memory nodes may a process use, as its cgroup cpuset has it?
+//! Reads which CPUs and memory nodes a process may use according to its cgroup cpuset.
 //!
-//! The idea: `/proc/mounts` names the one hierarchy that carries the cpuset controller (version 2, version 1, the
-//! older cpuset file system, or version 1 beside a version 2 without it: "hybrid"), `/proc/PID/cgroup` the process's
-//! place in it. The files there give the answer; where the place itself has none (version 2 enables a controller level
-//! by level; a container sees its own group as the top) the nearest level above that has some answers.
+//! `/proc/mounts` names the one hierarchy that has the cpuset controller: version 2, version 1, the older
+//! cpuset file system, or "hybrid" (version 1 beside a version 2 without the controller). `/proc/PID/cgroup`
+//! gives the process's place in it. The files at that place give the answer. If the place has no such files,
+//! the nearest level above that has them gives the answer. This happens because version 2 enables a
+//! controller level by level, and because a container sees its own group as the top.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/cpusets.rst` (Linux 6.12); hwloc 2.9.0,
 //! `hwloc_find_linux_cgroup_mntpnt` and `hwloc_admin_disable_set_from_cgroup` in `hwloc/topology-linux.c`.
@@ -16,25 +17,25 @@ use std::collections::BTreeSet;
 use vsteer_core::CpuSet;
 use vsteer_core::topology::{NodeId, Oddity};
 
-/// Whose cgroup is asked for.
+/// The process whose cgroup to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     /// The reader itself; in a captured tree, the process that made the capture.
     Current,
-    /// The process of that number, a QEMU for instance.
+    /// The process with this number, for example a QEMU.
     Pid(u32),
 }
 
 /// What a cgroup cpuset permits. `None` means that nothing restricts it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The cgroup, from the hierarchy's top.
+    /// The cgroup, as a path from the top of the hierarchy.
     pub cgroup: Option<String>,
-    /// The CPUs it may use.
+    /// The CPUs that the process may use.
     pub cpus: Option<CpuSet>,
-    /// The nodes it may take memory from.
+    /// The nodes from which the process may take memory.
     pub nodes: Option<BTreeSet<NodeId>>,
-    /// What was odd on the way.
+    /// Unexpected contents of the files.
     pub oddities: Vec<Oddity>,
 }
 
@@ -95,7 +96,7 @@ fn find(files: &mut Files, process: Process) -> Option<Bounds> {
     })
 }
 
-/// How a hierarchy names its files.
+/// The layout of a hierarchy, which decides the names of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Version2,
@@ -105,7 +106,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// The files that say what `what` (`cpus`, `mems`) a group at `at` has in effect, the best one first.
+    /// The files that contain the effective `what` (`cpus`, `mems`) of the group at `at`, the best one first.
     fn file_names(self, at: &str, what: &str) -> Vec<String> {
         match self {
             Layout::Version2 => vec![format!("{at}/cpuset.{what}.effective")],
@@ -151,7 +152,7 @@ pub(super) fn unescaped(text: &str) -> String {
     out + rest
 }
 
-/// The process's place in the hierarchy, of the text of `/proc/PID/cgroup` (`3:cpuset:/a`, `0::/a`).
+/// The process's place in the hierarchy, from the text of `/proc/PID/cgroup` (`3:cpuset:/a`, `0::/a`).
 fn cgroup_of(text: &str, layout: Layout) -> Option<String> {
     text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -164,7 +165,7 @@ fn cgroup_of(text: &str, layout: Layout) -> Option<String> {
     })
 }
 
-/// A group and those above it, without the top: `/a/b` gives `/a/b`, `/a`. A path that leaves the visible part
+/// A group and its ancestors without the top: `/a/b` gives `/a/b`, `/a`. A path that leaves the visible part
 /// (`/../x`, seen from inside a container) gives none.
 fn levels(cgroup: &str) -> Vec<String> {
     if !cgroup.starts_with('/') || cgroup.split('/').any(|part| part == "..") {

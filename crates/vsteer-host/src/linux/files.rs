@@ -1,8 +1,8 @@
-//! What does this sysfs or procfs file say? The texts the kernel writes, and a reader that never fails.
+//! Parses sysfs and procfs files, with a reader that never fails.
 //!
-//! The idea: each parser is a total function from text to a value or a sentence about what is wrong with it. The
-//! reader ([`Files`]) turns a missing file into `None`, and a bad one into `None` and an [`Oddity`], so that one
-//! broken attribute costs that attribute and not the machine.
+//! Each parser is a total function from a text to a value or to a sentence about what is wrong. The reader
+//! ([`Files`]) turns a missing file into `None`, and a bad one into `None` and an [`Oddity`]. So one broken
+//! attribute costs only that attribute and not the whole machine.
 //!
 //! Source: `lib/bitmap-str.c` (masks are groups of 32 bits in hexadecimal, most significant first),
 //! `Documentation/admin-guide/cputopology.rst`, Linux 6.12.
@@ -13,7 +13,7 @@ use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::topology::Oddity;
 
-/// Reads files of one machine and collects what was odd.
+/// Reads files of one machine and collects unexpected contents.
 #[derive(Debug)]
 pub struct Files<'a> {
     root: &'a Root,
@@ -32,12 +32,12 @@ impl<'a> Files<'a> {
         self.oddities.push(Oddity { place: place.into(), what: what.into() });
     }
 
-    /// A file's bytes; `None` when it is missing, or unreadable (which is noted).
+    /// A file's bytes; `None` if it is missing, or unreadable (which adds an oddity).
     pub fn bytes(&mut self, path: &str) -> Option<Vec<u8>> {
         match self.root.bytes(path) {
             Ok(bytes) => Some(bytes),
             Err(e) => {
-                // A CPU taken offline between two reads answers ENODEV or ENXIO: as good as missing.
+                // A CPU that goes offline between two reads answers ENODEV or ENXIO, which counts as missing.
                 if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
                     self.odd(path, format!("cannot be read: {e}"));
                 }
@@ -51,7 +51,7 @@ impl<'a> Files<'a> {
         self.bytes(path).map(|b| String::from_utf8_lossy(&b).into_owned())
     }
 
-    /// The names in a folder, sorted; none when it is missing.
+    /// The names in a folder, sorted; empty if the folder is missing.
     pub fn names(&mut self, path: &str) -> Vec<String> {
         match self.root.names(path) {
             Ok(names) => names,
@@ -64,24 +64,24 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Is there a folder of that path?
+    /// Does this folder exist?
     pub fn has_folder(&self, path: &str) -> bool {
         self.root.has_folder(path)
     }
 
-    /// The value that `parse` makes of a file. A file without a byte is what a captured tree has for one that could
-    /// not be read, and so is as good as missing.
+    /// The value that `parse` makes from a file. In a captured tree, an empty file means that the original
+    /// was unreadable, so it counts as missing.
     pub fn parsed<T>(&mut self, path: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.text(path).filter(|t| !t.is_empty())?;
         parse(&text).map_err(|what| self.odd(path, format!("{what}: vsteer ignores the file"))).ok()
     }
 
-    /// The CPUs of a mask file (`core_cpus`), else of its list sibling (`core_cpus_list`).
+    /// The CPUs of a mask file (`core_cpus`), otherwise of the matching list file (`core_cpus_list`).
     pub fn mask_or_list(&mut self, mask_path: &str, list_path: &str) -> Option<CpuSet> {
         self.parsed(mask_path, cpu_mask).or_else(|| self.parsed(list_path, cpu_list))
     }
 
-    /// A number that the kernel writes as -1 when it knows none.
+    /// A number, for which the kernel writes -1 if it has none.
     pub fn id(&mut self, path: &str) -> Option<u32> {
         self.parsed(path, number).and_then(|n| u32::try_from(n).ok())
     }
@@ -120,12 +120,12 @@ pub fn cpu_mask(text: &str) -> Result<CpuSet, String> {
     Ok(cpus)
 }
 
-/// A CPU list: `0-3,8`, or nothing.
+/// A CPU list: `0-3,8`, or empty.
 ///
 /// # Errors
 /// What is wrong with the text.
 pub fn cpu_list(text: &str) -> Result<CpuSet, String> {
-    // The kernel never writes exclusions; libvirt does, and they are not meant here.
+    // The kernel never writes exclusions. libvirt does, but they are not allowed here.
     if text.contains('^') {
         return Err(format!("{} is not a CPU list", shown(text)));
     }
@@ -140,7 +140,7 @@ pub fn node_list(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpu_list(text)?.iter().collect())
 }
 
-/// A decimal number, perhaps negative.
+/// A decimal number, possibly negative.
 ///
 /// # Errors
 /// What is wrong with the text.

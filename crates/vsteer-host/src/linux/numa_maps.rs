@@ -1,16 +1,17 @@
-//! On which memory nodes does a process's memory lie? `/proc/PID/numa_maps`.
+//! Reads how much of a process's memory is on each memory node, from `/proc/PID/numa_maps`.
 //!
-//! Source: `fs/proc/task_mmu.c` (`show_numa_map`), Linux 6.12: `N1=512 kernelpagesize_kB=2048`. The kernel walks all
-//! page tables for it, which takes a second or so per 100 GB of small pages and holds up the process's own memory
-//! calls: it is read rarely, and not at all on a machine of one node, where `statm` and `HugetlbPages` say the same.
+//! Source: `fs/proc/task_mmu.c` (`show_numa_map`), Linux 6.12: `N1=512 kernelpagesize_kB=2048`. The kernel
+//! walks all page tables for this file. That takes a second or so per 100 GB of small pages and delays the
+//! process's own memory calls. So vsteer reads it rarely. On a machine with one node vsteer does not read it,
+//! because `statm` and `HugetlbPages` give the same answer.
 //!
-//! Left out: telling guest memory from QEMU's own (some 100 MB).
+//! Left out: separating guest memory from QEMU's own (some 100 MB).
 
 use super::task::text;
 use crate::root::Root;
 use std::collections::BTreeMap;
 
-/// Bytes per node of a text of `numa_maps`, ascending.
+/// Bytes per node from a text of `numa_maps`, ascending by node.
 pub fn parse(text: &str) -> Vec<(u32, u64)> {
     let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
     for line in text.lines() {
@@ -30,7 +31,7 @@ pub fn parse(text: &str) -> Vec<(u32, u64)> {
     bytes.into_iter().collect()
 }
 
-/// Bytes per node of a process; `only_node` is the machine's node where it has but one.
+/// Bytes per node of a process; `only_node` is the machine's node if it has only one.
 pub fn read(root: &Root, pid: u32, only_node: Option<u32>) -> Option<Vec<(u32, u64)>> {
     if let Some(node) = only_node {
         let pages: u64 =

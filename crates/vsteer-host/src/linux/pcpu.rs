@@ -1,10 +1,11 @@
-//! What did each pCPU do? `/proc/stat`, and cpufreq where there is one.
+//! Reads what each pCPU did, from `/proc/stat`, and its frequency from cpufreq if there is one.
 //!
-//! Source: `man 5 proc`; `fs/proc/stat.c`, Linux 6.12. `user` includes `guest` and `nice` includes `guest_nice`. The
-//! unit is the clock tick (`sysconf(_SC_CLK_TCK)`, 10 ms everywhere today), so a window of a second is known to 1 %.
+//! Source: `man 5 proc`; `fs/proc/stat.c`, Linux 6.12. `user` includes `guest` and `nice` includes
+//! `guest_nice`. The unit is the clock tick (`sysconf(_SC_CLK_TCK)`, 10 ms everywhere today), so a window of
+//! a second has an error of 1 %.
 //!
-//! Left out: the kernel's own error where ticks are sampled (without `CONFIG_VIRT_CPU_ACCOUNTING_GEN` short bursts
-//! between two ticks are not seen).
+//! Left out: the kernel's own error if it samples at ticks. Without `CONFIG_VIRT_CPU_ACCOUNTING_GEN` it does
+//! not see short bursts between two ticks.
 
 use crate::root::Root;
 use vsteer_core::nouns::PcpuSample;
@@ -14,7 +15,7 @@ pub fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// The pCPUs of a text of `/proc/stat`, without frequencies. Lines that are none of a pCPU are skipped.
+/// The pCPUs of a text of `/proc/stat`, without frequencies. Lines of other kinds are skipped.
 pub fn parse(text: &str, tick_ns: u64) -> Vec<PcpuSample> {
     text.lines().filter_map(|line| pcpu(line, tick_ns)).collect()
 }
@@ -41,14 +42,14 @@ fn pcpu(line: &str, tick_ns: u64) -> Option<PcpuSample> {
     })
 }
 
-/// What every pCPU did up to now.
+/// The counters of every pCPU up to now.
 pub fn read(root: &Root) -> Vec<PcpuSample> {
     let Ok(text) = root.bytes("/proc/stat") else { return Vec::new() };
     let mut all = parse(&String::from_utf8_lossy(&text), tick_ns());
     for sample in &mut all {
         sample.frequency_khz = frequency_khz(root, sample.cpu);
         if sample.frequency_khz.is_none() && sample.cpu == 0 {
-            // A machine has cpufreq or has not: spare the others the look.
+            // If one pCPU has no cpufreq, none has, so the others need not be read.
             break;
         }
     }

@@ -1,8 +1,9 @@
-//! How is a thread's place and class changed? `sched_setaffinity`, `sched_setscheduler`, `setpriority`.
+//! Changes a thread's affinity and scheduling class: `sched_setaffinity`, `sched_setscheduler`,
+//! `setpriority`.
 //!
-//! Source: `man 7 sched`, `kernel/sched/syscalls.c` (Linux 6.12). Real-time classes are set with
-//! `SCHED_RESET_ON_FORK`: a thread that QEMU creates meanwhile starts in the normal class, so that taking the change
-//! back leaves none behind in a real-time one.
+//! Source: `man 7 sched`, `kernel/sched/syscalls.c` (Linux 6.12). vsteer sets real-time classes with
+//! `SCHED_RESET_ON_FORK`, so a thread that QEMU creates in the meantime starts in the normal class. Otherwise
+//! undoing the change would leave that thread in a real-time class.
 //!
 //! Left out: `SCHED_DEADLINE` (its three parameters are not in a plan), and CPUs beyond number 1,023.
 
@@ -11,10 +12,10 @@ use rustix::process::Pid;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{SchedClass, Tid};
 
-/// Lets a thread run on `cpus` only (within its cgroup's cpuset).
+/// Lets a thread run only on `cpus` (within its cgroup's cpuset).
 ///
 /// # Errors
-/// The kernel's: ESRCH when it is gone, EINVAL when its cpuset allows none of them, EPERM.
+/// The kernel's: ESRCH if the thread is gone, EINVAL if its cpuset allows none of them, EPERM.
 pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> Result<(), Errno> {
     let mut mask = rustix::thread::CpuSet::new();
     for cpu in cpus.iter() {
@@ -29,8 +30,8 @@ pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> Result<(), Errno> {
 /// Puts a thread into a scheduling class.
 ///
 /// # Errors
-/// The kernel's: ESRCH when it is gone; EPERM without CAP_SYS_NICE, and where its cgroup has no real-time budget;
-/// EINVAL for a class or priority that does not exist here, and for `Deadline`.
+/// The kernel's: ESRCH if the thread is gone; EPERM without CAP_SYS_NICE, or if its cgroup has no real-time
+/// budget; EINVAL for a class or priority that this kernel does not have, and for `Deadline`.
 pub fn set_class(tid: Tid, class: SchedClass) -> Result<(), Errno> {
     const BATCH: i32 = 3;
     const IDLE: i32 = 5;
@@ -52,7 +53,7 @@ pub fn set_class(tid: Tid, class: SchedClass) -> Result<(), Errno> {
     }
 }
 
-/// Tid 0 would be the caller itself.
+/// Refuses tid 0, which would mean the caller itself.
 fn pid(tid: Tid) -> Result<Pid, Errno> {
     i32::try_from(tid.0).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)
 }
@@ -61,7 +62,7 @@ fn pid(tid: Tid) -> Result<Pid, Errno> {
 #[allow(unsafe_code)]
 fn set_scheduler(who: Pid, policy: i32, priority: i32) -> Result<(), Errno> {
     let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: the kernel reads one sched_param through a valid pointer and keeps nothing.
+    // SAFETY: the kernel reads one sched_param through a valid pointer and does not keep the pointer.
     let done = unsafe { libc::sched_setscheduler(who.as_raw_nonzero().get(), policy, &raw const parameters) };
     if done == 0 {
         Ok(())
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn a_thread_is_moved_and_moved_back() {
         let root = Root::live().unwrap();
-        // Each test has a thread of its own, so the change harms nobody.
+        // Each test has its own thread, so the change affects no other test.
         let me = Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32);
         let before = task::affinity(&root, std::process::id(), me).unwrap();
         let first = CpuSet::single(before.iter().next().unwrap());

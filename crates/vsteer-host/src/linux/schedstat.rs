@@ -1,39 +1,41 @@
-//! How long did each thread run and wait, by asking the kernel again and again? The collector that needs no privilege
-//! beyond reading `/proc` and no eBPF.
+//! Measures how long each thread ran and waited by polling the kernel. This collector needs no eBPF, and no
+//! privilege except reading `/proc`.
 //!
-//! The idea: `/proc/PID/task/TID/schedstat` holds three cumulative numbers (run time ns, run delay ns, times it was
-//! given a pCPU). Its file descriptor is kept open and read with `pread` into one buffer, so a poll of a thread is one
-//! system call and a parse without allocation. A thread that ended answers ESRCH.
+//! `/proc/PID/task/TID/schedstat` holds three cumulative numbers: run time in ns, run delay in ns, and how
+//! often the thread got a pCPU. vsteer keeps the file open and reads it with `pread` into one buffer. So
+//! polling a thread costs one system call and a parse without allocation. A thread that ended answers ESRCH.
 //!
-//! Source: `fs/proc/base.c` (`proc_pid_schedstat`), `kernel/sched/stats.h`, Linux 6.12. Where the kernel counts no run
-//! delay (neither `CONFIG_SCHEDSTATS` nor delay accounting that is switched on) the file says `0 0 0`, also for the
-//! thread that reads it, which surely has run: that distinguishes it from a true zero.
+//! Source: `fs/proc/base.c` (`proc_pid_schedstat`), `kernel/sched/stats.h`, Linux 6.12. If the kernel counts
+//! no run delay (no `CONFIG_SCHEDSTATS`, and delay accounting missing or off), the file contains `0 0 0`. It
+//! does so even for the thread that reads it, which must have run. That distinguishes this case from a true
+//! zero.
 //!
-//! Left out: what the run delay cannot tell. It includes the time held by a quota, so ready and limited are not split
-//! (`cpu.stat`'s throttled time is per cgroup and pCPU, and right for a thread only where it is alone in its group). A
-//! wait that is still open when it is read is counted only when it ends. Threads beyond the limit of open files
-//! are opened again at each poll.
+//! Left out:
+//! - Run delay includes the time throttled by a quota, so ready and limited cannot be separated. `cpu.stat`'s
+//!   throttled time is per cgroup and pCPU, and right for a thread only if it is alone in its group.
+//! - A wait counts only when it ends, not while it is still open.
+//! - Threads beyond the limit of open files are opened again at each poll.
 
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use vsteer_core::nouns::{Collector, Role, ThreadCounters, ThreadSample, Tid, VmId};
 
-/// File descriptors left for everything else: pipes to processes, a recording, eBPF.
+/// File descriptors reserved for everything else: pipes to processes, a recording, eBPF.
 const FILES_LEFT: u64 = 128;
 
-/// Run time, run delay and times given a pCPU, as one reading of `schedstat`.
+/// One reading of `schedstat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// On a pCPU, ns.
+    /// Time on a pCPU, ns.
     pub run_ns: u64,
-    /// Ready or held by a quota, ns.
+    /// Time ready or throttled by a quota, ns.
     pub wait_ns: u64,
-    /// Times it was given a pCPU.
+    /// How often the thread got a pCPU.
     pub switches: u64,
 }
 
-/// Reads the text of a `schedstat` file; `None` when it is none.
+/// Parses the text of a `schedstat` file; `None` if it is not valid.
 pub fn parse(text: &[u8]) -> Option<Reading> {
     let mut numbers = [0u64; 3];
     let mut words = text.split(|b| *b == b' ' || *b == b'\n').filter(|w| !w.is_empty());
@@ -53,9 +55,9 @@ pub fn parse(text: &[u8]) -> Option<Reading> {
 /// A thread to poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Polled {
-    /// Whose it is.
+    /// The VM that the thread belongs to.
     pub vm: VmId,
-    /// What it does.
+    /// What the thread does.
     pub role: Role,
     /// Its process.
     pub pid: u32,
@@ -77,7 +79,7 @@ pub struct Schedstat {
 }
 
 impl Schedstat {
-    /// A collector that polls nobody yet. Raises the process's limit of open files as far as it may.
+    /// A collector without threads. Raises the process's limit of open files as far as allowed.
     pub fn new() -> Schedstat {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let limit = getrlimit(Resource::Nofile);
@@ -91,12 +93,12 @@ impl Schedstat {
         self.counts
     }
 
-    /// What this collector measures and what not, with the reasons.
+    /// Describes what this collector measures, and why it lacks the rest.
     pub fn collector(&self) -> Collector {
         collector(self.counts, Reading::default())
     }
 
-    /// From now on polls exactly these threads. Those known already keep their descriptors.
+    /// Polls exactly these threads from now on. Threads that it already polls keep their descriptors.
     pub fn watch(&mut self, threads: &[Polled]) {
         let wanted: BTreeMap<Tid, &Polled> = threads.iter().map(|t| (t.tid, t)).collect();
         self.entries.retain(|tid, e| wanted.get(tid).is_some_and(|t| **t == e.thread));
@@ -107,7 +109,7 @@ impl Schedstat {
             }
         }
         self.vanished = false;
-        // Delay accounting can be switched on while we run.
+        // Delay accounting can be switched on while vsteer runs.
         self.counts = counts_run_delay();
     }
 
@@ -116,7 +118,7 @@ impl Schedstat {
         self.vanished
     }
 
-    /// The counters of all threads that live.
+    /// The counters of all living threads.
     pub fn read(&mut self) -> Vec<ThreadSample> {
         let mut samples = Vec::with_capacity(self.entries.len());
         let mut gone = false;
@@ -142,7 +144,7 @@ impl Schedstat {
     }
 }
 
-/// What a reading tells of a thread.
+/// A thread's counters from a reading.
 pub fn counters(reading: Reading) -> ThreadCounters {
     ThreadCounters {
         run_ns: Some(reading.run_ns),
@@ -152,8 +154,8 @@ pub fn counters(reading: Reading) -> ThreadCounters {
     }
 }
 
-/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not. `of`: a
-/// reading as it is made there.
+/// Describes what polling measures, and why it lacks the rest. `counts`: does the kernel count run delay?
+/// `of`: an example of a reading.
 pub fn collector(counts: bool, of: Reading) -> Collector {
     let measured = counters(of);
     let unseen = "schedstat does not report it: use --collector ebpf";
@@ -177,7 +179,8 @@ impl Default for Schedstat {
     }
 }
 
-/// The thread's file. `/proc/PID/task/TID`, not `/proc/TID`: a tid that was given to another process must not match.
+/// Opens the thread's file. The path is `/proc/PID/task/TID`, not `/proc/TID`: if another process now has
+/// this tid, the file must not match.
 fn open(t: &Polled) -> Option<OwnedFd> {
     let path = format!("/proc/{}/task/{}/schedstat", t.pid, t.tid.0);
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
@@ -190,7 +193,7 @@ fn read(file: &OwnedFd) -> Option<Reading> {
     parse(&buffer[..n])
 }
 
-/// The reader's own thread has been given a pCPU at least once: a kernel that says 0 does not count.
+/// Does this kernel count? The reader's own thread got a pCPU at least once, so a 0 means no.
 fn counts_run_delay() -> bool {
     std::fs::read("/proc/thread-self/schedstat").ok().and_then(|t| parse(&t)).is_some_and(|r| r.switches > 0)
 }
@@ -233,7 +236,7 @@ mod tests {
         assert!(!s.vanished());
         drop(stop);
         other.join().unwrap();
-        // The kernel lets go of an ended thread a moment after it is joined.
+        // The kernel removes an ended thread a moment after the join.
         for _ in 0..100 {
             s.read();
             if s.vanished() {

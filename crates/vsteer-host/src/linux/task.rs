@@ -1,9 +1,10 @@
-//! What is this thread, how may it be scheduled, and where? `/proc/PID/task/TID` and `sched_getaffinity`.
+//! Reads a thread's properties: its name, scheduling class and affinity, from `/proc/PID/task/TID` and
+//! `sched_getaffinity`.
 //!
-//! Source: `man 5 proc` (stat), `fs/proc/array.c`, Linux 6.12. The name in `stat` may hold any character, closing
-//! brackets too, so the fields are counted from the last one.
+//! Source: `man 5 proc` (stat), `fs/proc/array.c`, Linux 6.12. The name in `stat` may contain any character,
+//! even closing brackets, so vsteer counts the fields from the last bracket.
 //!
-//! Left out: more than 1,024 CPUs through the system call (the `status` file serves there).
+//! Left out: more than 1,024 CPUs through the system call (then vsteer uses the `status` file).
 
 use super::files::cpu_list;
 use crate::root::Root;
@@ -20,11 +21,11 @@ pub struct Stat {
     pub state: char,
     /// The parent process.
     pub parent: u32,
-    /// What the kernel knows of it (`PF_*`).
+    /// The kernel's flags of the task (`PF_*`).
     pub flags: u64,
     /// Nice level.
     pub nice: i8,
-    /// When it started, clock ticks since boot: with the pid, an identity.
+    /// Start time in clock ticks since boot. Together with the pid, it identifies the process.
     pub start_ticks: u64,
     /// The pCPU it ran on last.
     pub last_cpu: u32,
@@ -35,7 +36,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The scheduling class; `None` for a policy of an unknown number.
+    /// The scheduling class; `None` for an unknown policy number.
     pub fn class(&self) -> Option<SchedClass> {
         Some(match self.policy {
             0 => SchedClass::Other(self.nice),
@@ -49,13 +50,13 @@ impl Stat {
         })
     }
 
-    /// Is it the kernel's own?
+    /// Is it a kernel thread?
     pub fn is_kernels(&self) -> bool {
         const PF_KTHREAD: u64 = 0x0020_0000;
         self.flags & PF_KTHREAD != 0
     }
 
-    /// Has it ended, waiting only to be collected?
+    /// Has it ended, and waits only for its parent to collect it?
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -88,12 +89,12 @@ pub fn stat(text: &str) -> Result<Stat, String> {
     })
 }
 
-/// A thread's (or, with `tid` = `pid`, a process's) stat; `None` when it is gone.
+/// The stat of a thread (or of a process, with `tid` = `pid`); `None` if it is gone.
 pub fn read_stat(root: &Root, pid: u32, tid: Tid) -> Option<Stat> {
     stat(&text(root, &format!("/proc/{pid}/task/{}/stat", tid.0))?).ok()
 }
 
-/// The threads of a process, ascending; empty when it is gone.
+/// The threads of a process, ascending; empty if it is gone.
 pub fn threads(root: &Root, pid: u32) -> Vec<Tid> {
     let names = root.names(&format!("/proc/{pid}/task")).unwrap_or_default();
     let mut tids: Vec<Tid> = names.iter().filter_map(|n| n.parse().ok().map(Tid)).collect();
@@ -101,7 +102,7 @@ pub fn threads(root: &Root, pid: u32) -> Vec<Tid> {
     tids
 }
 
-/// Where a thread may run: pins and cgroup cpusets together. `None` when it is gone.
+/// The CPUs on which a thread may run, from pins and cgroup cpusets together. `None` if it is gone.
 pub fn affinity(root: &Root, pid: u32, tid: Tid) -> Option<CpuSet> {
     if root.is_live()
         && let Some(who) = Pid::from_raw(tid.0 as i32)
@@ -118,7 +119,7 @@ pub fn allowed_list(status: &str) -> Option<CpuSet> {
     cpu_list(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?.trim()).ok()
 }
 
-/// A file's text, with what is not UTF-8 replaced; `None` when it cannot be read.
+/// A file's text, with bytes that are not UTF-8 replaced; `None` if it cannot be read.
 pub(crate) fn text(root: &Root, path: &str) -> Option<String> {
     root.bytes(path).ok().map(|b| String::from_utf8_lossy(&b).into_owned())
 }
@@ -139,7 +140,7 @@ mod tests {
             assert_eq!(s.class(), Some(SchedClass::RoundRobin(7)));
             assert!(!s.is_kernels());
         }
-        // kthreadd and kvm-nx-lpage-re of a 6.18.
+        // The flags of kthreadd and kvm-nx-lpage-re on Linux 6.18.
         assert!(stat(&STAT.replace("138412416", "2129984")).unwrap().is_kernels());
         assert!(stat("1 (x) R 1 2").is_err() && stat("").is_err());
     }

@@ -1,12 +1,14 @@
-//! The topology of a Linux machine, read from sysfs and procfs under a root.
+//! Reads the topology of a Linux machine from sysfs and procfs under a root.
 //!
-//! The idea: ask each source in turn, the newest file name first (`core_cpus`, then `thread_siblings` of kernels
-//! before 5.3, masks, then lists), then what stands in for sysfs (the device tree on POWER, `/proc/cpuinfo`), and leave
-//! what they do not say unsaid. The core makes the statements coherent ([`vsteer_core::Topology::new`]).
+//! vsteer asks each source in turn. The newest file name comes first (`core_cpus`, then `thread_siblings` of
+//! kernels before 5.3; masks, then lists). Then come the replacements for sysfs: the device tree on POWER,
+//! and `/proc/cpuinfo`. What none of them says stays unknown. The core makes the statements consistent
+//! ([`vsteer_core::Topology::new`]).
 //!
-//! A shared set is believed from the lowest of its CPUs alone: one CPU with a broken file then spoils no set but those
-//! it leads. That is hwloc's rule too (2.9.0, `hwloc/topology-linux.c`, `look_sysfscpu`), and hwloc's answers on its
-//! own captured machines are what this is tested against (`tests/hwloc_trees.rs`).
+//! vsteer takes a shared set only from the lowest of its CPUs. So if one CPU has a broken file, it spoils
+//! only the sets in which it is the lowest. hwloc has the same rule (2.9.0, `hwloc/topology-linux.c`,
+//! `look_sysfscpu`). The tests compare with hwloc's answers on its own captured machines
+//! (`tests/hwloc_trees.rs`).
 //!
 //! Left out: devices, huge pages, HMAT latencies, and hwloc's knowledge of machines that the kernel does not
 //! describe (Knights Landing's memory-side caches, the Fujitsu K).
@@ -26,16 +28,16 @@ use vsteer_core::{CpuSet, Fault};
 /// The folder of the CPUs.
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// Reads the machine under `root`; allowed are the CPUs and nodes that this process may use.
+/// Reads the machine under `root`. The allowed CPUs and nodes are those that this process may use.
 ///
 /// # Errors
-/// `BadInput` when no CPU can be found. Whatever else is missing or broken is left open, and noted among the
-/// topology's oddities.
+/// `BadInput` if no CPU can be found. Anything else that is missing or broken stays unknown, and the
+/// topology's oddities list it.
 pub fn read(root: &Root) -> Result<Topology, Fault> {
     read_for(root, Process::Current)
 }
 
-/// Reads the machine under `root`; allowed are the CPUs and nodes that `process` may use.
+/// Reads the machine under `root`. The allowed CPUs and nodes are those that `process` may use.
 ///
 /// # Errors
 /// As [`read`].
@@ -70,8 +72,8 @@ pub fn read_for(root: &Root, process: Process) -> Result<Topology, Fault> {
         .map_err(|fault| Fault { what: format!("{} under {}", fault.what, root.path().display()), ..fault })
 }
 
-/// Of what each of `cpus` says of a shared set, the sets that their lowest CPU reports (clipped to `cpus`). What
-/// another CPU says otherwise is noted under `name`.
+/// The shared sets of `cpus`, each as its lowest CPU reports it (clipped to `cpus`). If another CPU reports
+/// something else, this adds an oddity under `name`.
 fn led_sets(
     files: &mut Files,
     name: &str,

@@ -1,13 +1,13 @@
-//! How is the kernel's fair class set up? Its tick and slice, which every simulation of a scheduler needs, and the
-//! CPUs that the scheduler does not balance and that are therefore idle on purpose.
+//! Reads the settings of the kernel's fair class: its tick and slice, which every simulation of a scheduler
+//! needs. Also reads the CPUs that the scheduler does not balance and that are therefore idle on purpose.
 //!
-//! The tick has no file: it is the resolution of the coarse clocks (`man 2 clock_getres`: "the resolution of such
-//! clocks is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
+//! No file contains the tick. It is the resolution of the coarse clocks (`man 2 clock_getres`: "the
+//! resolution of such clocks is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
 //!
 //! Source: kernel/sched/debug.c (6.12): `base_slice_ns`; drivers/base/cpu.c: `isolated`.
 //!
-//! Left out: the start of quota periods, which the observer reads (`vsteer-bpf`); `sched_features`, `tunable_scaling`
-//! (the values are already scaled).
+//! Left out: the start of quota periods, which the observer reads (`vsteer-bpf`); `sched_features`,
+//! `tunable_scaling` (the values are already scaled).
 
 use super::files::cpu_list;
 use super::task;
@@ -19,7 +19,7 @@ const CGROUP_MODE: &str = "/sys/kernel/debug/sched/cgroup_mode";
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
-/// As far as it can be read. A captured tree tells no tick.
+/// Reads what it can. A captured tree has no tick.
 pub fn read(root: &Root) -> FairTuning {
     let hz = root.is_live().then(|| {
         let tick = clock_getres(ClockId::MonotonicCoarse);
@@ -30,19 +30,19 @@ pub fn read(root: &Root) -> FairTuning {
     FairTuning { hz: hz.flatten(), base_slice_ns: slice, isolated, ..FairTuning::default() }
 }
 
-/// Does a cgroup weigh as many times its `cpu.weight` as it has runnable threads, up to the number of pCPUs
-/// (`concur`)? So it is on Linux 7.3 unless it was told otherwise (kernel/sched/debug.c: `cgroup_mode`); before,
-/// weights were what they said.
+/// Does the kernel multiply a cgroup's `cpu.weight` by the number of its runnable threads, up to the number
+/// of pCPUs (`concur`)? Linux 7.3 does so unless configured otherwise (kernel/sched/debug.c: `cgroup_mode`).
+/// Earlier kernels use the weights directly.
 pub fn weighs_by_threads(root: &Root) -> bool {
     match task::text(root, CGROUP_MODE) {
         Some(modes) => modes.split_ascii_whitespace().any(|mode| mode == "[concur]" || mode == "(concur)"),
-        // Without debugfs it is what it is from the start, on kernels that have it.
+        // Without debugfs the mode is the default, on kernels that have this feature.
         None => task::text(root, "/proc/kallsyms").is_some_and(|names| names.contains(" calc_concur_shares")),
     }
 }
 
 fn hz_of(tick_ns: u64) -> Option<u32> {
-    // Rounded: a tick of 300 Hz is not a whole number of ns. A tick of 1 ns means a fine clock.
+    // Rounds, because a tick of 300 Hz is not a whole number of ns. A tick of 1 ns means a fine clock.
     let hz = (1_000_000_000 + tick_ns / 2).checked_div(tick_ns)?;
     u32::try_from(hz).ok().filter(|hz| (24..=10_000).contains(hz))
 }

@@ -1,8 +1,9 @@
-//! Which server to ask, which of its hosts, which certificate to trust, and where the password is: all in one URI.
+//! Reads a connection URI for vSphere: the server, the ESXi host, the trusted certificates and the password's
+//! place.
 //!
-//! `vsphere://USER@HOST[:PORT][/ESXI][?thumbprint=..&ca=..&password-file=..]`. HOST is a vCenter or an ESXi; ESXI
-//! names one of a vCenter's hosts. vsteer adds the options of the command line to the URI, so that a journal with the
-//! URI is enough to undo a plan. The URI never holds a password.
+//! `vsphere://USER@HOST[:PORT][/ESXI][?thumbprint=..&ca=..&password-file=..]`. HOST is a vCenter or an ESXi
+//! host. ESXI names one of a vCenter's hosts. vsteer adds the options of the command line to the URI, so that
+//! a journal with the URI is enough to undo a plan. The URI never holds a password.
 //!
 //! Source: RFC 3986 for the form. Left out: all other parts of a URI.
 
@@ -11,31 +12,31 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use vsteer_core::{Fault, FaultKind};
 
-/// How such a URI begins.
+/// The scheme of the URI.
 pub const SCHEME: &str = "vsphere://";
 
-/// See the file's head.
+/// The parts of such a URI; see the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Which host to ask, and as which user.
+    /// The server and the user.
     pub place: Place,
-    /// One of a vCenter's hosts, by its name or its object's id.
+    /// One host of a vCenter, given by its name or its object id.
     pub esxi: Option<String>,
-    /// Whom to trust.
+    /// Which certificates to trust.
     pub trust: Trust,
-    /// The file whose first line is the password; `-`: standard input.
+    /// The file whose first line is the password; `-` means standard input.
     pub password_file: Option<PathBuf>,
 }
 
 impl Access {
-    /// Of a URI; `None` for another scheme.
+    /// Parses a URI; `None` if it has another scheme.
     ///
     /// # Errors
-    /// `Usage` for one without user or host, with a password, or with a parameter that is none.
+    /// `Usage` if the URI has no user or no host, has a password, or has an unknown parameter.
     pub fn of(uri: &str) -> Option<Result<Access, Fault>> {
         let rest = uri.strip_prefix(SCHEME)?;
         let wrong = |why: &str| {
-            // Not the URI itself: it may hold what should not have been written there.
+            // The message does not repeat the URI, because the URI may wrongly contain a password.
             Fault::new(FaultKind::Usage, "cannot use --connect vsphere://...").because(why).help(
                 "write vsphere://USER@HOST or vsphere://USER@HOST:PORT/ESXI; give the password with --password-file, at the prompt or in the keyring",
             )
@@ -57,7 +58,7 @@ impl Access {
                 parameters.push(("thumbprint", bytes.iter().map(|b| format!("{b:02x}")).collect()));
             }
         }
-        // What standard input brought is not there a second time.
+        // Standard input cannot be read a second time.
         if let Some(file) = self.password_file.as_ref().filter(|f| f.as_os_str() != "-") {
             parameters.push(("password-file", encoded(&file.to_string_lossy())));
         }
@@ -71,7 +72,7 @@ impl Access {
 fn parse(rest: &str) -> Result<Access, String> {
     let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, esxi) = rest.split_once('/').unwrap_or((rest, ""));
-    // A user of a domain has an @ of his own: administrator@vsphere.local@vcenter.
+    // The user name may contain an @ itself, if it has a domain: administrator@vsphere.local@vcenter.
     let (user, authority) = authority.rsplit_once('@').ok_or("the URI names no user")?;
     if user.is_empty() {
         return Err("the URI names no user".to_owned());
@@ -112,7 +113,7 @@ fn parse(rest: &str) -> Result<Access, String> {
     Ok(Access { place, esxi: Some(esxi).filter(|e| !e.is_empty()), trust, password_file })
 }
 
-/// Text with all but plain characters as `%XX`.
+/// Percent-encodes all characters except plain ones (`%XX`).
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for b in text.bytes() {
@@ -131,7 +132,7 @@ fn decoded(text: &str) -> Result<String, String> {
     while let Some((b, after)) = rest.split_first() {
         if *b == b'%' {
             let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok()).ok_or_else(wrong)?;
-            // A sign is not a digit, though Rust accepts it.
+            // Rust accepts a sign before the digits, but the URI may not have one.
             let byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
             bytes.push(byte.ok_or_else(wrong)?);
             rest = &after[2..];

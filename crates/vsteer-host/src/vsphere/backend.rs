@@ -1,9 +1,9 @@
-//! vSphere as one line of the backend table, and how it is logged in to.
+//! The entry for vSphere in the backend table, and how vsteer gets the password for the login.
 //!
-//! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument
-//! or a variable of the environment, which other processes can read.
+//! The password comes from the named file, otherwise from the kernel's keyring, otherwise from the user. It
+//! is never an argument or an environment variable, because other processes can read those.
 //!
-//! Left out: desktops' keyrings (decision 0012).
+//! Left out: the keyrings of desktops (decision 0012).
 
 use super::names::{is_by_name, mapped};
 use super::{Access, Client, Esxi, SCHEME, Trust, keyring};
@@ -15,12 +15,12 @@ use vsteer_core::nouns::{Batch, Manager};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 
-/// An ESXi, alone or behind a vCenter.
+/// An ESXi host, alone or behind a vCenter.
 pub const BACKEND: Backend = Backend {
     name: "vSphere",
     schemes: &[SCHEME],
     examples: &["vsphere://USER@ESXI", "vsphere://USER@VCENTER/ESXI"],
-    about: "an ESXi host, through its own API or vCenter's; untested on a real one",
+    about: "an ESXi host, through its own API or vCenter's; untried on a real one",
     sees: "ready, co-stop, limited and run times, from vSphere's own counters, every 20 s",
     sets: "shares, reservation, limit, affinity and latency sensitivity; topology of a powered-off VM",
     leaves_out: "events, resource pools, DRS and home nodes",
@@ -40,7 +40,7 @@ fn access(request: &Request) -> Result<Access, Fault> {
     with(Access::of(uri).ok_or_else(missing)??, &request.login)
 }
 
-/// Options come before what the URI says.
+/// Options of the command line override the URI.
 fn with(mut access: Access, login: &Login) -> Result<Access, Fault> {
     match (&login.thumbprint, &login.authorities) {
         (Some(text), _) => access.trust = Trust::thumbprint(text)?,

@@ -1,27 +1,28 @@
-//! What does vSphere count of a VM's waiting, and what is that here?
+//! Maps vSphere's CPU counters of a VM to vsteer's counters.
 //!
-//! A counter has a value for each interval: 20 s in real time (an hour of it is kept), 5 minutes, half an hour, two
-//! hours or a day in the statistics. Sums (`cpu.ready.summation`) are milliseconds *within* the interval, so a share
-//! is the value over the interval's own length, which each sample says itself; averages (`cpu.readiness.average`) are
-//! hundredths of a percent. Either becomes nanoseconds, and the samples counters that only rise, as all other
-//! collectors' are.
+//! A counter has one value per interval. Real-time intervals are 20 s (kept for an hour). Intervals of the
+//! statistics are 5 minutes, half an hour, two hours or a day. Sums (`cpu.ready.summation`) are milliseconds
+//! *within* the interval, so a share is the value divided by the interval's own length, which each sample
+//! contains. Averages (`cpu.readiness.average`) are hundredths of a percent. vsteer converts both to
+//! nanoseconds and adds the samples up to counters that only rise, as in all other collectors.
 //!
-//! vsteer asks which of them exist, and for which objects (`QueryAvailablePerfMetric`): instance `""` is the VM's
-//! group, `"0"`, `"1"`, ... its vCPUs. One is never made of the other. What is not counted is `None`: the statistics
-//! keep groups' ready time on level 1, the rest of the groups' from level 2 and 3 on, and vCPUs on level 3.
+//! vsteer asks which counters exist for which objects (`QueryAvailablePerfMetric`). Instance `""` is the VM's
+//! group; `"0"`, `"1"`, ... are its vCPUs. vsteer never computes one from the other. A counter that does not
+//! exist is `None`. The statistics keep the ready time of groups from level 1, the other counters of groups
+//! from levels 2 and 3, and vCPUs from level 3.
 //!
 //! | vSphere, cpu. | here |
 //! |---|---|
 //! | run, system, overlap, used, costop, wait (`.summation`) | run, system, overlap, used, co-stopped, blocked |
-//! | ready (`.summation`), which holds maxlimited | wait; less maxlimited: ready |
+//! | ready (`.summation`), which includes maxlimited | wait; ready is wait minus maxlimited |
 //! | maxlimited (`.summation`) | limited |
-//! | readiness (`.average`) | wait of a vCPU, if ready is missing; never of a group: VMware does not document whether it is a sum or a mean over vCPUs |
+//! | readiness (`.average`) | wait of a vCPU, if ready is missing; never of a group, because VMware does not document whether it is a sum or a mean over vCPUs |
 //!
-//! Sources: VMware, vSphere Web Services API reference (7.0): PerformanceManager, "CPU counters"; that ready holds max
-//! limited is said of esxtop's columns ("Interpreting esxtop Statistics"), and taken to hold here, where the same
-//! kernel counts.
+//! Sources: VMware, vSphere Web Services API reference (7.0): PerformanceManager, "CPU counters".
+//! "Interpreting esxtop Statistics" says of esxtop's columns that ready includes max limited. vsteer assumes
+//! the same here, because the same kernel counts.
 //!
-//! Left out: memory, disks, networks; hosts' counters but for `utilization`.
+//! Left out: memory, disks and networks; the counters of hosts except `utilization`.
 
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ use vsteer_core::nouns::{Collector, ThreadCounters};
 
 use super::soap::child_text;
 
-/// One of the counters that are read.
+/// A counter that vsteer reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Counter {
     Run,
@@ -41,12 +42,12 @@ pub(super) enum Counter {
     Overlap,
     System,
     Wait,
-    /// Of a host's pCPU.
+    /// Belongs to a pCPU of the host.
     Utilization,
 }
 
 impl Counter {
-    /// All, with the names that they have: `cpu.NAME.ROLLUP`.
+    /// All counters with their names in vSphere: `cpu.NAME.ROLLUP`.
     pub(super) const ALL: [(Counter, &'static str, &'static str); 10] = [
         (Counter::Run, "run", "summation"),
         (Counter::Ready, "ready", "summation"),
@@ -65,7 +66,7 @@ impl Counter {
         found.map(|(counter, ..)| *counter)
     }
 
-    /// A value in ns, counted over an interval of this number of seconds; `None` for no value (-1).
+    /// Converts the value of an interval of `interval_s` seconds to ns; `None` if there is no value (-1).
     pub(super) fn ns(self, value: i64, interval_s: u64) -> Option<u64> {
         let value = u64::try_from(value).ok()?;
         match self {
@@ -79,14 +80,14 @@ impl Counter {
     }
 }
 
-/// The numbers that this service gave its counters.
+/// The numbers that this service assigned to its counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Numbers {
     by_number: BTreeMap<u32, Counter>,
 }
 
 impl Numbers {
-    /// Of the property `perfCounter`.
+    /// Reads the property `perfCounter`.
     pub(super) fn of(property: Node<'_, '_>) -> Numbers {
         let mut by_number = BTreeMap::new();
         for info in property.descendants().filter(|n| n.tag_name().name() == "PerfCounterInfo") {
@@ -119,12 +120,12 @@ impl Numbers {
 pub(super) enum Instance {
     /// All worlds of a VM together.
     Group,
-    /// One vCPU of a VM, or pCPU of a host.
+    /// One vCPU of a VM, or one pCPU of a host.
     Cpu(u32),
 }
 
 impl Instance {
-    /// `None` for what is neither.
+    /// `None` if the text is neither.
     pub(super) fn of(text: &str) -> Option<Instance> {
         match text {
             "" => Some(Instance::Group),
@@ -140,10 +141,11 @@ impl Instance {
     }
 }
 
-/// What is counted of one VM or host.
+/// The counters that exist for one VM or host.
 pub(super) type Metrics = BTreeSet<(Instance, Counter)>;
 
-/// Goes on by what one interval brought. `get`: a counter's ns in it; `None` where it is not counted.
+/// Adds the values of one interval. `get` returns a counter's ns in it, or `None` if the counter does not
+/// exist.
 pub(super) fn raise(c: &mut ThreadCounters, is_group: bool, get: &dyn Fn(Counter) -> Option<u64>) {
     let up = |counter: &mut Option<u64>, by: Option<u64>| {
         *counter = by.map(|by| counter.unwrap_or(0).saturating_add(by));
@@ -153,7 +155,7 @@ pub(super) fn raise(c: &mut ThreadCounters, is_group: bool, get: &dyn Fn(Counter
     up(&mut c.run_ns, get(Counter::Run));
     up(&mut c.wait_ns, wait);
     up(&mut c.limited_ns, limited);
-    // Each is rounded to a millisecond.
+    // vSphere rounds each value to a millisecond, so the difference could be negative.
     up(&mut c.ready_ns, wait.zip(limited).map(|(w, l)| w.saturating_sub(l)));
     up(&mut c.costop_ns, get(Counter::CoStop));
     up(&mut c.used_ns, get(Counter::Used));
@@ -162,7 +164,7 @@ pub(super) fn raise(c: &mut ThreadCounters, is_group: bool, get: &dyn Fn(Counter
     up(&mut c.blocked_ns, get(Counter::Wait));
 }
 
-/// What vSphere counts of a VM, by the names that samples have for it, and which counters each is made of.
+/// The measures of a VM as samples name them, and the vSphere counters that each needs.
 const MEASURES: [(&str, &[Counter]); 9] = [
     ("run_ns", &[Counter::Run]),
     ("ready_ns", &[Counter::Ready, Counter::MaxLimited]),
@@ -175,7 +177,8 @@ const MEASURES: [(&str, &[Counter]); 9] = [
     ("used_ns", &[Counter::Used]),
 ];
 
-/// What is counted and what not, with the reasons; `all`: what is counted of all VMs; `kept`: where, for people.
+/// Describes which measures exist, and why others do not. `all`: the counters that exist for all VMs. `kept`:
+/// where vSphere keeps them, as text for people.
 pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collector {
     let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
     let mut collector = Collector::new("vsphere", counts, "vSphere does not count it")
@@ -195,7 +198,8 @@ pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collect
     collector
 }
 
-/// Why a measure that needs these counters is missing; `None` if it is not. `vcpus`: does vSphere report single vCPUs?
+/// Why a measure that needs these counters is missing; `None` if it is not missing. `vcpus`: does vSphere
+/// report single vCPUs?
 fn untold(needs: &[Counter], numbers: &Numbers, all: &Metrics, kept: &str, vcpus: bool) -> Option<String> {
     let of = |counter: Counter, group: bool| {
         all.iter().any(|(i, c)| *c == counter && (*i == Instance::Group) == group)
@@ -222,7 +226,7 @@ fn untold(needs: &[Counter], numbers: &Numbers, all: &Metrics, kept: &str, vcpus
 mod tests {
     use super::*;
 
-    /// A vCPU that is ready for 5 % of the time is so in every interval, whatever its length.
+    /// If a vCPU is ready for 5 % of the time, the result is 5 % for any interval length.
     #[test]
     fn a_share_is_of_the_intervals_own_length() {
         for (interval_s, ready_ms) in

@@ -1,14 +1,17 @@
-//! One ESXi host behind the API, in the form that the rest of the program uses: its configuration and its counters.
+//! One ESXi host behind the API, in the form that the rest of the program uses: its configuration and its
+//! counters.
 //!
-//! vSphere counts by itself and keeps its counters, so vsteer need not wait for them. [`Esxi::past`] reads the last
-//! minutes (or days, from the statistics) at once. [`Observe::sample`] continues from the newest interval, and returns
-//! the same sample again until there is a new one.
+//! vSphere counts by itself and keeps its counters, so vsteer need not wait for them. [`Esxi::past`] reads
+//! the last minutes (or days, from the statistics) at once. [`Observe::sample`] continues from the newest
+//! interval, and returns the same sample again until there is a new one.
 //!
-//! Times are the service's. A sample lies at the end of its interval. The time between two samples is the interval's
-//! length, even if the service's clock jumped or intervals are missing (then a note says so). If a VM or vCPU lacks
-//! one of its usual values, the sample leaves it out. The model counts only intervals with the VM at both ends.
+//! All times are from the service's clock. The time of a sample is the end of its interval. The time between
+//! two samples is the interval's length, even if the service's clock jumped or intervals are missing (then a
+//! note says so). If a VM or vCPU lacks one of its usual values, the sample leaves it out. The model counts
+//! only intervals with the VM at both ends.
 //!
-//! Left out: other hosts of a vCenter; `GAP(vsphere-nodes)`: home nodes of VMs, which the API does not report.
+//! Left out: other hosts of a vCenter; `GAP(vsphere-nodes)`: home nodes of VMs, which the API does not
+//! report.
 
 use super::counters::{Counter, Instance, Metrics, Numbers, collector, raise};
 use super::inventory::{Found, Inventory};
@@ -25,13 +28,13 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Interval of real-time counters, s, unless the service says otherwise.
+/// The interval of real-time counters in s, unless the service reports another one.
 const REAL_TIME_S: u64 = 20;
-/// The inventory is read again after this.
+/// How often to read the inventory again.
 const INVENTORY: Duration = Duration::from_secs(30);
-/// Whether there is a new interval is asked no more often.
+/// The shortest time between two requests for a new interval.
 const ASK: Duration = Duration::from_secs(5);
-/// How far back the newest interval may lie: a host tells with some delay.
+/// How many intervals back to look for the newest one, because a host reports with some delay.
 const NEWEST: u64 = 9;
 const S: u64 = 1_000_000_000;
 
@@ -57,33 +60,33 @@ impl OfVsphere for Statistics {
     }
 }
 
-/// A host that can be looked at and changed.
+/// A host that vsteer can observe and change.
 pub struct Esxi {
     pub(super) client: Client,
-    /// Which host is meant, where it was said.
+    /// The host that the user named, if any.
     named: Option<String>,
     inventory: Inventory,
     read_at: Instant,
-    /// VMs' names or ids; empty: all.
+    /// Names or ids of the VMs to observe; empty means all.
     only: Vec<String>,
     statistics: Statistics,
     counted: Option<Counted>,
     notes: Vec<String>,
-    /// What a step was written down as, right before it is made.
+    /// The settings as journalled right before the step changes them.
     pub(super) read: Option<Settings>,
 }
 
-/// What was counted up to now.
+/// The counters up to now.
 struct Counted {
     numbers: Numbers,
     metrics: BTreeMap<VmId, Metrics>,
-    /// The objects whose available metrics are known.
+    /// The VMs for which vsteer knows which metrics really have values.
     confirmed: BTreeSet<VmId>,
     of_host: Metrics,
     accounts: BTreeMap<(VmId, Instance), ThreadCounters>,
     pcpus: BTreeMap<u32, (u64, u64)>,
     mono_ns: u64,
-    /// End of the newest interval counted, s since 1970.
+    /// End of the newest counted interval, s since 1970.
     last_s: u64,
     asked: Option<Instant>,
     waiting: VecDeque<Batch>,
@@ -112,11 +115,12 @@ impl Esxi {
         })
     }
 
-    /// The same for looking at some of its VMs (by name or id; empty: all), by what is kept of its counters.
+    /// Logs in to observe some VMs (by name or id; empty means all), with the real-time counters or the
+    /// statistics.
     ///
     /// # Errors
-    /// As [`Esxi::open`]; `Usage` where several hosts are there and none is named; `NothingThere` for VMs that are not
-    /// there; `Unsupported`, `NoPrivilege` where no counters are.
+    /// As [`Esxi::open`]; `Usage` if there are several hosts and none is named; `NothingThere` if a VM does
+    /// not exist; `Unsupported` or `NoPrivilege` if no counters are available.
     pub fn observe(
         access: &Access,
         password: &str,
@@ -155,20 +159,20 @@ impl Esxi {
         Ok(esxi)
     }
 
-    /// Does it read statistics, which lie in the past, and not the counters of the last hour?
+    /// True if it reads the statistics, whose values are older, instead of the counters of the last hour.
     pub(super) fn reads_statistics(&self) -> bool {
         self.statistics != Statistics::RealTime
     }
 
-    /// Notes for the user that were not printed yet.
+    /// Returns the notes that were not yet shown to the user.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The host that is meant: the one named, the only one, or of several the one that is called so.
+    /// Chooses the host: the named one, the only one, or the one with the name `called`.
     ///
     /// # Errors
-    /// `NothingThere` for one that is not there; `Usage` where several are and none is named.
+    /// `NothingThere` if it does not exist; `Usage` if there are several and none is named.
     fn host(&self, called: Option<&str>) -> Result<&Found, Fault> {
         let hosts = &self.inventory.hosts;
         host_meant(hosts, self.named.as_deref(), called).ok_or_else(|| {
@@ -186,10 +190,11 @@ impl Esxi {
         })
     }
 
-    /// How the host is set up of which a plan was made: the one named, else the one that has its name.
+    /// The present configuration of the host for which a plan was made: the host that the user named,
+    /// otherwise the one with the plan's host name.
     ///
     /// # Errors
-    /// As choosing it.
+    /// As for choosing the host.
     pub fn config_of(&mut self, called: &str) -> Result<HostConfig, Fault> {
         let found = self.host(Some(called))?;
         let (name, config) = (found.config.hostname.clone(), found.config.clone());
@@ -197,17 +202,17 @@ impl Esxi {
         Ok(config)
     }
 
-    /// Whom this asks, and for which host: for a journal.
+    /// The server, user and host in use, for the journal.
     pub fn access(&self, asked: &Access) -> Access {
         Access { esxi: self.named.clone().or_else(|| asked.esxi.clone()), ..asked.clone() }
     }
 
-    /// The object of a VM, wherever it runs now.
+    /// The managed object of a VM, on whichever host it runs now.
     pub(super) fn object_of(&self, vm: &VmId) -> Option<String> {
         self.inventory.hosts.iter().find_map(|h| h.objects.get(vm)).cloned()
     }
 
-    /// The pCPUs of the host that it runs on.
+    /// The pCPUs of the host on which the VM runs.
     pub(super) fn pcpus_of(&self, vm: &VmId) -> Option<CpuSet> {
         let host = self.inventory.hosts.iter().find(|h| h.objects.contains_key(vm))?;
         Some(host.config.topology.usable())
@@ -225,16 +230,16 @@ impl Esxi {
         self.only.is_empty() || self.only.iter().any(|o| *o == id.0 || o == name)
     }
 
-    /// What was kept of the last `length`, in whole intervals, two at least.
+    /// The samples of the last `length`, in whole intervals, at least two.
     ///
     /// # Errors
-    /// `NothingThere` where nothing was kept; `BadInput` for times that cannot be; `Usage` for a host that is not
-    /// looked at.
+    /// `NothingThere` if the service has no values; `BadInput` for impossible times; `Usage` if this host was
+    /// not opened for observation.
     pub fn past(&mut self, length: Duration) -> Result<Vec<Batch>, Fault> {
         let to_s = self.client.now_s()?;
         let every_s = self.statistics.seconds();
         let intervals = length.as_secs().div_ceil(every_s).max(2);
-        // Of an interval that is not over nothing is kept yet: one more is asked for.
+        // The service keeps nothing for an unfinished interval, so this asks for one more.
         let from_s = to_s.saturating_sub((intervals + 1).saturating_mul(every_s));
         let (vms, pcpus) = self.pull(from_s, to_s)?;
         let mut times = ends(&vms, &pcpus);
@@ -268,7 +273,7 @@ impl Esxi {
         }
     }
 
-    /// What is kept between two moments, of every VM that is on and of the host's pCPUs.
+    /// Reads the values between two times for every VM that is on, and for the host's pCPUs.
     fn pull(&mut self, from_s: u64, to_s: u64) -> Result<(BTreeMap<VmId, Series>, Series), Fault> {
         self.look_again()?;
         let host = self.host(None)?;
@@ -285,7 +290,7 @@ impl Esxi {
             if !counted.metrics.contains_key(id) {
                 let all = match self.client.metrics("VirtualMachine", object, every_s, &counted.numbers) {
                     Ok(all) => all,
-                    // It has just gone.
+                    // The VM disappeared in the meantime.
                     Err(refused) if refused.kind == "ManagedObjectNotFound" => continue,
                     Err(refused) => return Err(refused.into()),
                 };
@@ -319,7 +324,7 @@ fn counted(of: &mut Option<Counted>) -> Result<&mut Counted, Fault> {
 
 /// The ends of all intervals, in order.
 fn ends(vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Vec<u64> {
-    // A host's pCPUs alone are no sample of VMs.
+    // Without any VM, the host's pCPUs alone do not make a sample.
     let of_vms: BTreeSet<u64> = vms.values().flat_map(|s| s.keys().copied()).collect();
     if of_vms.is_empty() {
         Vec::new()
@@ -328,13 +333,14 @@ fn ends(vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Vec<u64> {
     }
 }
 
-/// How long the interval that ends there is, s.
+/// The length in s of the interval that ends at `end_s`.
 fn longest(vms: &BTreeMap<VmId, Series>, end_s: u64) -> u64 {
     vms.values().filter_map(|s| s.get(&end_s)).map(|i| i.seconds).max().unwrap_or(0)
 }
 
 impl Counted {
-    /// What never has a value is not counted, whatever was said of it: a VM is not left out for that.
+    /// If the service lists a metric that never has a value, the metric counts as missing. Otherwise samples
+    /// would leave out the VM because of it.
     fn confirm(&mut self, vms: &BTreeMap<VmId, Series>) {
         for (id, series) in vms {
             if series.is_empty() || !self.confirmed.insert(id.clone()) {
@@ -365,7 +371,8 @@ impl Counted {
     fn go_on(&mut self, end_s: u64, vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Batch {
         let own = longest(vms, end_s);
         let seconds = if own > 0 { own } else { pcpus.get(&end_s).map_or(1, |i| i.seconds) };
-        // Half an interval more is a clock that was set; more is an interval that is missing.
+        // If the difference is at most half an interval, somebody set the clock. If it is larger, an interval
+        // is missing.
         if end_s.saturating_sub(self.last_s) > seconds + seconds / 2 {
             self.gaps += 1;
         }
@@ -448,7 +455,7 @@ impl Observe for Esxi {
         collector(&counted.numbers, &all, &self.statistics.kept())
     }
 
-    /// The newest sample, or the one of before where there is none newer yet.
+    /// The newest sample, or the previous one again if there is no newer one.
     fn sample(&mut self) -> Result<Batch, Fault> {
         let every_s = self.statistics.seconds();
         let counted_now = counted(&mut self.counted)?;

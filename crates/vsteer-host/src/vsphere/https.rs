@@ -1,10 +1,11 @@
-//! One message to vSphere and one back, on a connection that is kept open.
+//! Sends one message to vSphere and receives the answer, on a connection that stays open.
 //!
-//! A server of SOAP needs: POST, TLS, and the session's cookie, which this file keeps. If the server closed the kept
-//! connection between two messages, the second one is sent once more on a new connection.
+//! vSphere's SOAP server needs POST, TLS, and the session's cookie, which this file keeps. If the server
+//! closed the kept connection between two messages, vsteer sends the second one once more on a new
+//! connection.
 //!
-//! Source: VMware, vSphere Web Services SDK Programming Guide ("HTTP session"). Left out: proxies, which stand between
-//! a datacenter and the world, not within it.
+//! Source: VMware, vSphere Web Services SDK Programming Guide ("HTTP session"). Left out: proxies, which
+//! separate a datacenter from the Internet, so there is none inside it.
 
 use super::Trust;
 use crate::http::{Answer, Client, Failure, Limits};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use ureq::http::{Request, header};
 use vsteer_core::{Fault, FaultKind};
 
-/// An inventory of a thousand VMs is some megabytes, and some seconds.
+/// The inventory of a thousand VMs takes some megabytes and some seconds.
 const LIMITS: Limits = Limits {
     total: Duration::from_secs(300),
     connect: Duration::from_secs(10),
@@ -21,7 +22,7 @@ const LIMITS: Limits = Limits {
     bytes: 256 << 20,
 };
 
-/// A connection, open or to be opened.
+/// A connection; it opens with the first message.
 pub(super) struct Connection {
     client: Client,
     host: String,
@@ -81,7 +82,7 @@ impl Connection {
         }
         let request = request.body(body).map_err(|e| Failure::Unreachable(e.into()))?;
         let answer = self.client.ask(request)?;
-        // The cookie's name and value alone are given back.
+        // The client returns only the cookie's name and value, without its attributes.
         let cookies = answer.headers.get_all(header::SET_COOKIE).iter();
         let cookies = cookies.filter_map(|c| c.to_str().ok()?.split(';').next());
         if let Some(cookie) = cookies.map(str::trim).rfind(|c| !c.is_empty()) {

@@ -1,8 +1,8 @@
-//! Hosts, how they are made, and their VMs with their settings: everything in one read.
+//! Reads the hosts, their hardware, and their VMs with all settings, in one pass.
 //!
-//! A container view holds every host and VM below the root; of each the few properties that are wanted come some
-//! hundred objects at a time. What a service leaves out (a right that is missing, a version that has no such property)
-//! is `None`.
+//! A container view lists every host and VM below the root. vsteer then fetches the few properties that it
+//! needs, for some hundred objects per call. If the service leaves out a property (a missing right, an older
+//! version), it is `None`.
 
 use super::object::{HostParts, Object};
 use super::settings::PROPERTIES;
@@ -16,7 +16,7 @@ use vsteer_core::plural::counted;
 use vsteer_core::topology::{Core, NodeId, NumaNode, Package, Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Objects that are asked for at a time.
+/// Objects per call.
 const AT_A_TIME: u32 = 500;
 
 const HOST: [&str; 7] = [
@@ -33,18 +33,18 @@ const HOST: [&str; 7] = [
 pub struct Found {
     /// Its managed object id.
     pub id: String,
-    /// How it and its VMs are set up. VMs that are off are among them.
+    /// The configuration of the host and its VMs, including VMs that are off.
     pub config: HostConfig,
-    /// Of its VMs, those that are powered on.
+    /// The VMs that are powered on.
     pub running: Vec<VmId>,
-    /// The object of each of its VMs.
+    /// The managed object of each VM.
     pub objects: BTreeMap<VmId, String>,
 }
 
-/// What was read.
+/// The result of one reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inventory {
-    /// Product name and version, as the vSphere reports them.
+    /// Product name and version, as vSphere reports them.
     pub about: String,
     /// Hosts by name.
     pub hosts: Vec<Found>,
@@ -53,18 +53,18 @@ pub struct Inventory {
 }
 
 impl Client {
-    /// Reads hosts and VMs.
+    /// Reads the hosts and VMs.
     ///
     /// # Errors
-    /// `NoPrivilege` for a session that ended or a right that is missing; `NothingThere` without a host; `BadInput`
-    /// for what no host can be.
+    /// `NoPrivilege` if the session ended or a right is missing; `NothingThere` if there is no host;
+    /// `BadInput` for an impossible host.
     pub fn inventory(&mut self) -> Result<Inventory, Fault> {
         let objects = self.objects()?;
         let (mut hosts, mut vms) = (Vec::new(), Vec::new());
         for o in objects {
             if o.kind == "HostSystem" { hosts.push(o) } else { vms.push(Settings::of(&o)) }
         }
-        // Of all hosts together: a VM keeps its identity when it moves.
+        // Over the VMs of all hosts, so that a VM keeps its identity when it moves.
         let ids = identities(&vms);
         let mut notes = Vec::new();
         let mut found = Vec::new();
@@ -98,7 +98,8 @@ impl Client {
         Ok(Inventory { about: self.about().to_owned(), hosts: found, notes })
     }
 
-    /// Views and tokens are a session's: where that ended on the way, all is asked once more.
+    /// Views and tokens belong to a session. If the session ended in between, this reads everything once
+    /// more.
     fn objects(&mut self) -> Result<Vec<Object>, Fault> {
         let session = self.sessions;
         match self.objects_of_session() {
@@ -144,7 +145,8 @@ impl Client {
         Ok(all)
     }
 
-    /// These properties of one object; those that it has not, or that may not be seen, are left out.
+    /// Reads these properties of one object. The result lacks properties that the object does not have or
+    /// that this user may not see.
     pub(super) fn object(&mut self, kind: &str, id: &str, paths: &[&str]) -> Result<Object, Refused> {
         let answer = self.properties_of(kind, id, paths)?;
         let mut all = Vec::new();
@@ -157,7 +159,7 @@ impl Client {
         })
     }
 
-    /// The answer that these properties of one object are in.
+    /// Like `object`, but returns the whole answer.
     pub(super) fn properties_of(&mut self, kind: &str, id: &str, paths: &[&str]) -> Result<Reply, Refused> {
         self.call(&format!(
             "<RetrievePropertiesEx xmlns=\"urn:vim25\"><_this type=\"PropertyCollector\">{}</_this><specSet>{}<objectSet>\
@@ -174,7 +176,7 @@ fn property_set(kind: &str, paths: &[&str]) -> String {
     format!("<propSet><type>{kind}</type>{paths}</propSet>")
 }
 
-/// Reads the objects of an answer; the token of the next, where there are more.
+/// Reads the objects of an answer. Returns the token of the next part, if there is one.
 fn read_objects(reply: &Reply, into: &mut Vec<Object>) -> Option<String> {
     reply
         .read(|answer| {
@@ -244,8 +246,8 @@ fn numbers(of: Node<'_, '_>, name: &str) -> Vec<u32> {
     all.filter_map(|n| n.text()?.trim().parse().ok()).filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect()
 }
 
-/// Identities of VMs: the UUID of each instance, unless another VM has the same (of a VM that was copied
-/// by hand it may be), else by its object's id.
+/// Identities of VMs. A VM's identity is its instance UUID. If another VM has the same UUID (for example a
+/// copy made by hand), it is the id of its object.
 fn identities(vms: &[Settings]) -> Vec<VmId> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     vms.iter().for_each(|vm| *times.entry(vm.identity()).or_default() += 1);
@@ -267,7 +269,7 @@ fn topology(host: &Object) -> Result<Topology, Fault> {
         cpus: threads.iter().copied().collect::<CpuSet>().intersection(&all),
         assumed: false,
     });
-    // Threads of a core are numbered one after another.
+    // The threads of a core have consecutive numbers.
     let cores = (0..threads.div_ceil(per_core)).map(|i| Core {
         id: Some(i),
         cpus: (i * per_core..((i + 1) * per_core).min(threads)).collect(),
@@ -319,7 +321,7 @@ fn vm_config(vm: &Settings, id: &VmId, usable: &CpuSet) -> VmConfig {
         of_vsphere.cpu_affinity.as_ref().map(|set| set.intersection(usable)).filter(|set| !set.is_empty());
     let affinity = pinned.unwrap_or_else(|| usable.clone());
     let threads = (0..vm.vcpus.unwrap_or(0)).map(|i| VmThread {
-        // The API names no worlds.
+        // The API does not report world ids.
         tid: Tid(i),
         role: Role::Vcpu(i),
         affinity: affinity.clone(),
@@ -405,7 +407,7 @@ mod tests {
         assert_eq!(vm.manager, Manager::Vsphere("vm-7".into()));
     }
 
-    /// A service that leaves out nearly everything.
+    /// Simulates a service that leaves out nearly everything.
     #[test]
     fn what_is_left_out_is_not_known() {
         let body = "<R><returnval><objects><obj type=\"HostSystem\">h</obj></objects><objects><obj type=\"VirtualMachine\">v</obj></objects></returnval></R>";

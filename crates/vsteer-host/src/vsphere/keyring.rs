@@ -1,24 +1,24 @@
-//! Where may a password lie without lying in a file? In the kernel's keyring, until the machine restarts.
+//! Reads a password from the kernel's keyring, which keeps it in memory until the machine restarts.
 //!
-//! A key of type "user", described as `vsteer:vsphere://USER@HOST:PORT`, that the caller's session or user keyring
-//! holds. The kernel gives it to its owner's processes alone and writes it nowhere. It needs no service and no
-//! library: keyrings of desktops (the Secret Service) need both, and are not there on a server. keyctl(1) puts it
-//! there:
+//! The key has type "user" and the description `vsteer:vsphere://USER@HOST:PORT`. The caller's session or
+//! user keyring holds it. The kernel gives it only to processes of its owner and never writes it to disk. It
+//! needs no service and no library. The keyrings of desktops (the Secret Service) need both, and servers do
+//! not have them. keyctl(1) stores the key:
 //!
 //! ```text
 //! keyctl padd user vsteer:vsphere://root@esx1:443 @u < password-file
 //! ```
 //!
-//! Source: request_key(2), keyctl_read(3), keyrings(7). Left out: keys for longer than the machine runs.
+//! Source: request_key(2), keyctl_read(3), keyrings(7). Left out: keys that survive a restart of the machine.
 
 use super::Place;
 use vsteer_core::{Fault, FaultKind};
 
-/// No password is longer, bytes.
+/// The longest accepted password, bytes.
 const LONGEST: usize = 4096;
 const KEYCTL_READ: libc::c_long = 11;
 
-/// What the key is called.
+/// The description of the key.
 pub fn key_of(place: &Place) -> String {
     format!("vsteer:{place}")
 }
@@ -35,14 +35,15 @@ pub fn password(place: &Place) -> Result<Option<String>, Fault> {
         return Err(Fault::new(FaultKind::BadInput, what()).because("the key is too long for a password"));
     }
     let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, what()).because(e))?;
-    // What was read from a file may have its line's end.
+    // A key that was filled from a file may end with a newline.
     Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
 }
 
 #[allow(unsafe_code)]
 fn read(name: &str) -> std::io::Result<Option<Vec<u8>>> {
     let Ok(name) = std::ffi::CString::new(name) else { return Ok(None) };
-    // SAFETY: both strings end in 0 and live through the call; no callout, no keyring to link it to.
+    // SAFETY: both strings end in 0 and live through the call. There is no callout and no keyring to link the
+    // key to.
     let key = unsafe {
         libc::syscall(
             libc::SYS_request_key,
@@ -55,16 +56,16 @@ fn read(name: &str) -> std::io::Result<Option<Vec<u8>>> {
     if key < 0 {
         let e = std::io::Error::last_os_error();
         return match e.raw_os_error() {
-            // A kernel without keyrings, or a sandbox that has none, has no key.
+            // A kernel without keyrings, or a sandbox that forbids them, has no key.
             Some(libc::ENOKEY | libc::ENOSYS | libc::EPERM) => Ok(None),
             _ => Err(e),
         };
     }
     let mut bytes = vec![0u8; LONGEST + 1];
-    // SAFETY: the kernel writes at most as many bytes as are said, and they are there.
+    // SAFETY: the kernel writes at most the given number of bytes, and the buffer has that length.
     let n = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_READ, key, bytes.as_mut_ptr(), bytes.len()) };
     let Ok(n) = usize::try_from(n) else { return Err(std::io::Error::last_os_error()) };
-    // It says how long the key is, also where that is more than there was room for.
+    // The kernel returns the length of the key, even if the key is longer than the buffer.
     bytes.truncate(n.min(LONGEST + 1));
     Ok(Some(bytes))
 }
@@ -73,13 +74,13 @@ fn read(name: &str) -> std::io::Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
 
-    /// `KEY_SPEC_PROCESS_KEYRING` of linux/keyctl.h: it ends with the test.
+    /// `KEY_SPEC_PROCESS_KEYRING` of linux/keyctl.h: this keyring ends with the test process.
     const PROCESS: libc::c_long = -2;
 
     #[allow(unsafe_code)]
     fn put(name: &str, bytes: &[u8]) -> bool {
         let name = std::ffi::CString::new(name).unwrap();
-        // SAFETY: as `read`; the buffer has this number of bytes.
+        // SAFETY: as in `read`; the buffer has this number of bytes.
         let key = unsafe {
             libc::syscall(
                 libc::SYS_add_key,

@@ -1,11 +1,11 @@
-//! Which VMs does a plan made from esxtop's files mean?
+//! Finds the VMs on vSphere for a plan that was made from esxtop's files.
 //!
-//! Such a plan knows VMs by name, which is not unique on vSphere; the API knows them by the UUID of the instance. So
-//! vsteer first finds each VM of the plan by its name on the plan's host. It refuses a name that no VM or several VMs
-//! have, and a VM with a different number of vCPUs.
+//! Such a plan knows VMs by name, which is not unique on vSphere. The API identifies them by the UUID of the
+//! instance. So vsteer first finds each VM of the plan by its name on the plan's host. It refuses a name that
+//! no VM or several VMs have, and a VM with a different number of vCPUs.
 //!
-//! If the file lacks a present setting, vsteer reads it, and it becomes the step's precondition. If the file has it,
-//! vsteer compares the two.
+//! If the file lacks a present setting, vsteer reads it, and it becomes the step's precondition. If the file
+//! has it, vsteer compares the two.
 
 use super::inventory::Found;
 use crate::actuate::Actuate;
@@ -15,15 +15,16 @@ use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
-/// Is it a plan of VMs that are known by name alone?
+/// Does the plan identify its VMs only by name?
 pub fn is_by_name(plan: &Plan) -> bool {
     plan.parent.vms.iter().any(|vm| vm.manager.knows_names_only())
 }
 
-/// The plan for the VMs of `now`, which it was made of by their names; and what is to be said of that.
+/// Translates the plan to the VMs of `now` that have the same names. Also returns notes for the user.
 ///
 /// # Errors
-/// `Changed` for a VM that is not there, has a name that others have too, or other vCPUs; as [`Actuate::current`].
+/// `Changed` if a VM does not exist, has a name that others also have, or has a different number of vCPUs; as
+/// [`Actuate::current`].
 pub fn mapped(
     plan: &Plan,
     now: &HostConfig,
@@ -31,7 +32,7 @@ pub fn mapped(
 ) -> Result<(Plan, Vec<String>), Fault> {
     let mut notes = Vec::new();
     let mut steps = Vec::new();
-    // All of them: a plan rests on those that it leaves alone as well.
+    // All VMs, because a plan also depends on those that it does not change.
     for old in &plan.parent.vms {
         the_one(old, now)?;
     }
@@ -47,7 +48,7 @@ pub fn mapped(
         notes.push(format!("VM {:?} is {}: {change}", step.vm_name, step.vm));
         steps.push(Step { change, ..step });
     }
-    // The id stays: it is by that that the plan's file is confirmed and taken back.
+    // The id stays the same, because it confirms and rolls back the plan's file.
     let mapped = Plan {
         parent: now.clone(),
         fingerprint: now.fingerprint(),
@@ -68,7 +69,7 @@ fn told(change: &Change, current: &Change) -> Change {
     }
 }
 
-/// The VM that has the name of `old`.
+/// The VM with the name of `old`.
 fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     let changed = |why: String| {
         Fault::new(
@@ -94,7 +95,7 @@ fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     Ok(vm.id.clone())
 }
 
-/// Which of several hosts is meant: the one named, else the one that has the name of the plan's.
+/// Chooses one of several hosts: the named one, otherwise the one with the name of the plan's host.
 pub(super) fn host_meant<'a>(
     hosts: &'a [Found],
     named: Option<&str>,
@@ -109,7 +110,7 @@ pub(super) fn host_meant<'a>(
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let is_called = |h: &&Found| else_called.is_some_and(|name| short(name) == short(&h.config.hostname));
     let mut called = hosts.iter().filter(is_called);
-    // Of two of that name, neither.
+    // If two hosts have that name, the result is neither.
     called.next().filter(|_| called.next().is_none())
 }
 
@@ -152,7 +153,7 @@ mod tests {
         Plan::new(host("esx1.example", &vms, ""), "t".into(), vec![step], Scope::Live, none)
     }
 
-    /// A host on which every VM is kept on these nodes.
+    /// A host on which every VM has an affinity to these nodes.
     struct Kept(Option<CpuSet>);
 
     impl Actuate for Kept {

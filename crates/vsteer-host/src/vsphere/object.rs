@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-/// An object's properties that are plain text, and those that are more, as XML.
+/// An object with its plain-text properties, and its structured properties read from XML.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Object {
     pub(super) kind: String,
     pub(super) id: String,
-    /// By path; an extra option by its key.
+    /// By path; extra options by key.
     pub(super) texts: BTreeMap<String, String>,
     pub(super) host: Option<HostParts>,
     pub(super) affinity: Vec<u32>,
 }
 
-/// What of a host is more than text.
+/// The structured properties of a host.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct HostParts {
     pub(super) packages: u32,

@@ -1,17 +1,17 @@
-//! How does vsteer apply a step on vSphere? With one `ReconfigVM_Task`, whose end it waits for and whose result it
-//! reads back.
+//! Applies a step on vSphere: vsteer calls `ReconfigVM_Task`, waits for the end of the task, and reads the
+//! result back.
 //!
-//! The UUID of the instance identifies a VM, never its name, which others may have. If a step needs a VM that is off,
-//! vsteer refuses it before the first step of the plan ([`Actuate::refusal`]), like everything else it can see
-//! beforehand. ESXi would refuse it too, but in the middle of the plan.
+//! The UUID of the instance identifies a VM, never its name, because other VMs may have the same name. If a
+//! step needs a VM that is off, vsteer refuses it before the first step of the plan ([`Actuate::refusal`]),
+//! like everything else it can see beforehand. ESXi would refuse it too, but in the middle of the plan.
 //!
-//! During a rollback a VM counts as gone only if the service says that the object does not exist. A VM that vsteer
-//! cannot reach, or that this user may no longer see, still needs its rollback.
+//! During a rollback a VM counts as gone only if the service says that the object does not exist. A VM that
+//! vsteer cannot reach, or that this user may no longer see, still needs its rollback.
 //!
 //! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachine.ReconfigVM_Task, Task, TaskInfo.
 //!
-//! Left out: `GAP(vsphere-drs)`: in a cluster with fully automatic DRS, vCenter refuses an affinity to pCPUs, which
-//! vsteer only finds out when it tries.
+//! Left out: `GAP(vsphere-drs)`: in a cluster with fully automatic DRS, vCenter refuses an affinity to pCPUs,
+//! which vsteer only finds out when it tries.
 
 use super::esxi::Esxi;
 use super::settings::PROPERTIES;
@@ -25,9 +25,9 @@ use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// A task of a VM's settings takes seconds.
+/// A task that changes a VM's settings takes seconds.
 const TASK: Duration = Duration::from_secs(120);
-/// Between two looks at it, at first and at most.
+/// The time between two checks of the task: the first one and the longest one.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_MOST: Duration = Duration::from_secs(1);
 /// How often to try a change again if something else in the VM's configuration changed at the same time.
@@ -41,7 +41,7 @@ fn fault(kind: FaultKind, step: &Step) -> Fault {
     Fault::new(kind, format!("cannot change VM {:?} ({})", step.vm_name, step.change))
 }
 
-/// What a task has come to.
+/// The state of a task.
 enum Task {
     Done,
     AtWork,
@@ -53,7 +53,7 @@ impl Client {
         self.object("VirtualMachine", object, &PROPERTIES).map(|o| Settings::of(&o))
     }
 
-    /// Changes a VM by a specification, and waits until that is done.
+    /// Changes a VM with a specification, and waits until the task ends.
     pub(super) fn reconfigure(&mut self, object: &str, spec: &str) -> Result<(), Refused> {
         let answer = self.call(&format!(
             "<ReconfigVM_Task xmlns=\"urn:vim25\"><_this type=\"VirtualMachine\">{}</_this><spec>{spec}</spec></ReconfigVM_Task>",
@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// The step's change with `from` as these settings have it.
+/// The step's change with `from` taken from these settings.
 fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
     let untold = |what: &str| {
         fault(FaultKind::NoPrivilege, step)
@@ -152,13 +152,13 @@ fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
     })
 }
 
-/// What can be seen to stand in the way of a step.
+/// Refuses a step for reasons that are visible beforehand.
 fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> Result<(), Fault> {
     let refused = |why: &str, help: &str| Err(fault(FaultKind::Unsupported, step).because(why).help(help));
     if scope == Scope::Live {
         return refused(NOT_LIVE, "make the plan without --scope live");
     }
-    // Also: what of it may not be seen may not be changed.
+    // Also refuses a setting that this user may not read, because then the user may not change it either.
     current(step, s)?;
     let needs_off = matches!(step.change, Change::Topology(_) | Change::Latency(_));
     if needs_off && s.powered_on != Some(false) {
@@ -230,7 +230,8 @@ impl Actuate for Esxi {
     }
 
     fn act(&mut self, step: &Step, _: Scope) -> Result<(), Fault> {
-        // What was written down is what is overwritten: the version of that goes with the change.
+        // The step overwrites the settings that the journal contains, so it must send the version of those
+        // settings.
         let read = self.read.take().filter(|s| self.object_of(&step.vm).as_ref() == Some(&s.id));
         let mut s = match read {
             Some(s) => s,
@@ -265,7 +266,7 @@ impl Actuate for Esxi {
         let object = self.object_of(&step.vm).unwrap_or_else(|| was.id.clone());
         let kept = |refused: Refused| {
             let kind = match refused.fault.kind {
-                // The service is not there, or says no: the VM's settings still are.
+                // The service is unreachable or refuses. The VM's settings still exist.
                 FaultKind::NothingThere | FaultKind::Changed => FaultKind::Failed,
                 other => other,
             };

@@ -1,15 +1,15 @@
-//! Which values did a service keep of the counters, and when?
+//! Reads the counter values that a service kept, with their times.
 //!
-//! Four calls: the numbers of counters (the property `perfCounter`), what of them is counted of a VM
-//! (`QueryAvailablePerfMetric`), the service's clock (`CurrentTime`: ours may be another), and the values since a
-//! moment (`QueryPerf`), for many VMs at a time. Instances are asked for one by one, never as `*`: what comes back is
-//! then what was asked for, in whatever order.
+//! Four calls: the numbers of the counters (the property `perfCounter`), which counters exist for a VM
+//! (`QueryAvailablePerfMetric`), the service's clock (`CurrentTime`, because the local clock may differ), and
+//! the values since a given time (`QueryPerf`), for many VMs per call. vsteer asks for each instance by name,
+//! never for `*`. So the answer contains exactly the requested values, in any order.
 //!
-//! A vCenter answers statistics of at most 64 metrics in one query (`config.vpxd.stats.maxQueryMetrics`); real time is
-//! not so limited.
+//! A vCenter answers at most 64 metrics of statistics in one query (`config.vpxd.stats.maxQueryMetrics`).
+//! Real-time queries have no such limit.
 //!
-//! Source: VMware, vSphere Web Services API reference (7.0): PerformanceManager, PerfQuerySpec, PerfEntityMetric,
-//! PerfMetricIntSeries; XML Schema Part 2 for dateTime. Left out: the CSV form of answers.
+//! Source: VMware, vSphere Web Services API reference (7.0): PerformanceManager, PerfQuerySpec,
+//! PerfEntityMetric, PerfMetricIntSeries; XML Schema Part 2 for dateTime. Left out: the CSV form of answers.
 
 use super::Client;
 use super::counters::{Counter, Instance, Metrics, Numbers};
@@ -21,27 +21,27 @@ use roxmltree::Node;
 use std::collections::BTreeMap;
 use vsteer_core::{Fault, FaultKind};
 
-/// Metrics of one query: of statistics, and in real time, where it is a matter of an answer's size.
+/// Metrics per query. In real time, only the size of the answer limits them.
 const METRICS_OF_STATISTICS: usize = 60;
 const METRICS_OF_REAL_TIME: usize = 2_000;
-/// Most values of one series: a year of days, an hour of 20 s, a month of two hours; beyond it, an answer is not one
-/// to a question of ours.
+/// The most values of one series: a year of days, an hour of 20 s, or a month of two hours. A longer answer
+/// is not valid.
 const VALUES_MOST: usize = 100_000;
-/// Samples longer than this are none, s.
+/// The longest valid interval, s.
 const INTERVAL_MOST_S: u64 = 400 * 86_400;
 
-/// Values of one interval, by whose they are.
+/// The values of one interval, by instance and counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Interval {
     pub(super) seconds: u64,
-    /// -1: there was none.
+    /// -1 means that there was no value.
     pub(super) values: BTreeMap<(Instance, Counter), i64>,
 }
 
-/// Intervals of one VM or host, by their ends, s since 1970.
+/// The intervals of one VM or host, by their end in s since 1970.
 pub(super) type Series = BTreeMap<u64, Interval>;
 
-/// What is asked of one object.
+/// The metrics to read from one object.
 #[derive(Debug, Clone)]
 pub(super) struct Asked<'a> {
     pub(super) kind: &'static str,
@@ -82,7 +82,7 @@ impl Client {
         Ok(numbers)
     }
 
-    /// The counters of an object at an interval of this number of seconds.
+    /// The counters that an object has for intervals of this number of seconds.
     pub(super) fn metrics(
         &mut self,
         kind: &str,
@@ -149,8 +149,8 @@ impl Client {
     }
 }
 
-/// The queries by which all is asked: each some objects (by their places) with their metrics, of which there are not
-/// more than `most`.
+/// Splits the request into queries. Each has some objects (by their position in `asked`) with their metrics,
+/// at most `most` metrics.
 fn queries(asked: &[Asked<'_>], numbers: &Numbers, most: usize) -> Vec<Vec<(usize, String)>> {
     let mut all: Vec<Vec<(usize, String)>> = vec![Vec::new()];
     let mut room = most;
@@ -222,7 +222,7 @@ fn read_entity(
     }
 }
 
-/// An xsd:dateTime from 1970 on, as s since then; `None` for what is none.
+/// Converts an xsd:dateTime to s since 1970; `None` if it is not valid or before 1970.
 pub(super) fn moment(text: &str) -> Option<u64> {
     let text = text.trim();
     let (date, time) = text.split_once('T')?;
@@ -260,7 +260,7 @@ pub(super) fn moment(text: &str) -> Option<u64> {
 /// s since 1970 as an xsd:dateTime.
 pub(super) fn written(unix_s: u64) -> String {
     let s = i64::try_from(unix_s).unwrap_or(i64::MAX);
-    // Beyond jiff's last year, which is 9999, its last second stands.
+    // jiff's last year is 9999; later times become its last second.
     Timestamp::from_second(s).unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

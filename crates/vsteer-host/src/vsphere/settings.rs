@@ -1,20 +1,20 @@
-//! How is one VM set up, as the API says it, and by what would that be changed?
+//! Reads the settings of one VM from the API, and makes the specifications that change them.
 //!
-//! A setting is kept as it was said, not as it is understood: what is put back is then what was there, also where it
-//! is a thing that vsteer would not write itself (a shares level, an affinity that names no pCPUs). What is understood
-//! of it is the core's [`VsphereVm`] and its kin.
+//! vsteer keeps a setting as the API reported it, not as vsteer interprets it. So a rollback restores exactly
+//! the former value, even one that vsteer would not write itself (a shares level, an affinity without pCPUs).
+//! The core's [`VsphereVm`] and its related types hold the interpretation.
 //!
-//! An affinity to pCPUs can be read in two places: `config.cpuAffinity`, and among the extra options as
-//! `sched.cpu.affinity`. On ESXi both show one setting; the API's own is written, and the other follows where it said
-//! something.
+//! An affinity to pCPUs is visible in two places: `config.cpuAffinity`, and the extra option
+//! `sched.cpu.affinity`. On ESXi both show one setting. vsteer writes `config.cpuAffinity`, and also the
+//! option if the option had a value.
 //!
-//! A change is one `VirtualMachineConfigSpec` with the version of the configuration it was read from
-//! (`changeVersion`): where somebody else changed the VM since, the service refuses. Of the CPU allocation all parts
-//! are said, so that none is lost.
+//! A change is one `VirtualMachineConfigSpec`. It contains the version of the configuration that vsteer read
+//! (`changeVersion`): if somebody else changed the VM since, the service refuses. It contains all parts of
+//! the CPU allocation, so that none is lost.
 //!
-//! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachineConfigInfo, VirtualMachineConfigSpec (whose
-//! elements come in the order of its WSDL), ResourceAllocationInfo, SharesInfo, LatencySensitivity,
-//! VirtualMachineAffinityInfo, OptionValue.
+//! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachineConfigInfo,
+//! VirtualMachineConfigSpec (whose elements come in the order of its WSDL), ResourceAllocationInfo,
+//! SharesInfo, LatencySensitivity, VirtualMachineAffinityInfo, OptionValue.
 
 use super::soap::escaped;
 use crate::actuate::Settings;
@@ -25,7 +25,7 @@ use vsteer_core::nouns::{CpuWeight, GuestTopology, LatencySensitivity, VsphereVm
 use vsteer_core::setting;
 use vsteer_core::setting::Change;
 
-/// The extra options that are settings of ours.
+/// The extra options that vsteer uses.
 pub(super) const NODE_AFFINITY: &str = "numa.nodeAffinity";
 pub(super) const CPU_AFFINITY: &str = "sched.cpu.affinity";
 
@@ -48,13 +48,13 @@ pub(super) const PROPERTIES: [&str; 20] = [
     "config.memoryAllocation.reservation",
     "config.memoryReservationLockedToMax",
     "config.latencySensitivity.level",
-    // Whole: govmomi's simulator answers the path to its list with an empty one.
+    // The whole object, because govmomi's simulator answers the path of its list with an empty list.
     "config.cpuAffinity",
     "config.extraConfig[\"numa.nodeAffinity\"]",
     "config.extraConfig[\"sched.cpu.affinity\"]",
 ];
 
-/// An option's value as numbers; `None` where it names none.
+/// The numbers of an option's value; `None` if it has none.
 fn numbers(text: &str) -> Option<Result<CpuSet, ()>> {
     match text.trim() {
         "" | "all" | "*" => None,
@@ -96,12 +96,12 @@ impl Settings {
         }
     }
 
-    /// Its identity: its instance's UUID, else its object's id.
+    /// The VM's identity: the UUID of its instance, otherwise the id of its object.
     pub(super) fn identity(&self) -> &str {
         self.uuid.as_deref().unwrap_or(&self.id)
     }
 
-    /// The nodes that it is kept on.
+    /// The nodes of the VM's NUMA affinity.
     ///
     /// # Errors
     /// The option's text, if it is not a list of nodes.
@@ -110,7 +110,7 @@ impl Settings {
         numbers(text).transpose().map_err(|()| format!("{NODE_AFFINITY} is {text:?}"))
     }
 
-    /// The pCPUs that its vCPUs are kept on.
+    /// The pCPUs of the VM's CPU affinity.
     ///
     /// # Errors
     /// The option's text, if only the option is set and it is not a list.
@@ -122,7 +122,7 @@ impl Settings {
         numbers(text).transpose().map_err(|()| format!("{CPU_AFFINITY} is {text:?}"))
     }
 
-    /// What its guest is shown.
+    /// The topology that the guest sees.
     pub(super) fn topology(&self) -> Option<GuestTopology> {
         let (vcpus, cores) = (self.vcpus?, self.cores_per_socket?);
         vcpus.is_multiple_of(cores).then(|| GuestTopology { sockets: vcpus / cores, cores, threads: 1 })
@@ -132,7 +132,7 @@ impl Settings {
         self.shares.map(CpuWeight::Esxi)
     }
 
-    /// Its limit; the inner `None`: there is none.
+    /// The CPU limit; the inner `None` means unlimited.
     pub(super) fn limit(&self) -> Option<Option<u64>> {
         self.limit_mhz.map(|mhz| u64::try_from(mhz).ok())
     }
@@ -141,7 +141,7 @@ impl Settings {
         self.reservation_mhz.map(|mhz| u64::try_from(mhz).unwrap_or(0))
     }
 
-    /// Is all its memory reserved?
+    /// Does the VM reserve all its memory?
     pub(super) fn memory_reserved(&self) -> Option<bool> {
         match (self.memory_locked, self.memory_reserved_mib, self.memory_mib) {
             (Some(true), ..) => Some(true),
@@ -150,7 +150,7 @@ impl Settings {
         }
     }
 
-    /// As the core knows it.
+    /// The settings in the core's form.
     pub(super) fn as_nouns(&self) -> VsphereVm {
         VsphereVm {
             vcpus: self.vcpus,
@@ -166,8 +166,8 @@ impl Settings {
         }
     }
 
-    /// The specification by which `change` is made on a VM with these settings; `None` for what vSphere has no setting
-    /// for.
+    /// The specification that makes `change` on a VM with these settings; `None` if vSphere has no setting
+    /// for it.
     pub(super) fn spec(&self, change: &Change) -> Option<String> {
         let mut next = self.clone();
         let body = match change {
@@ -177,7 +177,7 @@ impl Settings {
             }
             Change::VmAffinity(setting::VmAffinity { to, .. }) => {
                 next.cpu_affinity = to.iter().flat_map(CpuSet::iter).collect();
-                // Where the other place says nothing it is left alone.
+                // If the option has no value, it stays unset.
                 let said = self.cpu_affinity_option.is_some();
                 let other = if said { option(CPU_AFFINITY, &list(to.as_ref())) } else { String::new() };
                 format!("{}{other}", next.affinity())
@@ -203,8 +203,8 @@ impl Settings {
         Some(format!("{version}{body}"))
     }
 
-    /// The specification that puts back what `change` set on a VM that has settings `now`; `None` where that is in
-    /// force already.
+    /// The specification that undoes `change` on a VM that now has the settings `now`; `None` if the former
+    /// value is already in force.
     pub(super) fn undo(&self, change: &Change, now: &Settings) -> Option<String> {
         match change {
             Change::Topology(_) => {
@@ -264,7 +264,7 @@ impl Settings {
     }
 }
 
-/// An option as it was before, where it is another one now.
+/// Restores an option to its former value, if it differs now.
 fn undone(name: &str, former: &Option<String>, now: &Option<String>) -> Option<String> {
     (former != now).then(|| option(name, former.as_deref().unwrap_or_default()))
 }
@@ -277,7 +277,7 @@ fn latency(level: &str) -> String {
     format!("<latencySensitivity><level>{}</level></latencySensitivity>", escaped(level))
 }
 
-/// An extra option; without a value it is taken away.
+/// An extra option; an empty value removes it.
 fn option(name: &str, value: &str) -> String {
     format!(
         "<extraConfig xsi:type=\"OptionValue\"><key>{name}</key><value xsi:type=\"xsd:string\">{}</value></extraConfig>",
@@ -323,7 +323,7 @@ mod tests {
         let weight =
             Change::Weight(setting::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(500) });
         assert!(s.spec(&weight).unwrap().contains("<shares>500</shares><level>custom</level>"));
-        // Somebody set a limit meanwhile: that is not ours to take back.
+        // Somebody else set a limit in the meantime, which the rollback must not remove.
         let now = Settings {
             shares: Some(500),
             shares_level: Some("custom".into()),

@@ -1,7 +1,7 @@
-//! A message of vim25's, made and read.
+//! Makes and reads SOAP messages of vSphere's API (vim25).
 //!
-//! A call is one element in an envelope; the answer has one too, or a fault: a sentence for people and, in its detail,
-//! an element whose type says what kind it is.
+//! A call is one element in an envelope. The answer also has one element, or a fault: a sentence for people
+//! and, in its detail, an element whose type is the kind of fault.
 
 use super::Place;
 use roxmltree::{Document, Node};
@@ -17,7 +17,7 @@ pub(super) fn envelope(body: &str) -> String {
     )
 }
 
-/// Text as XML holds it. What XML cannot hold at all becomes a question mark.
+/// Text escaped for XML. Characters that XML cannot contain become question marks.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -36,10 +36,10 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// Why a call came to nothing: what they call it, and what we make of it.
+/// Why a call failed: the service's fault, and the same as vsteer's fault.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// The type of their fault (`NotAuthenticated`); empty where the call did not get so far.
+    /// The type of the service's fault (`NotAuthenticated`); empty if the service did not answer the call.
     pub(super) kind: String,
     pub(super) fault: Fault,
 }
@@ -63,10 +63,10 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Of an answer.
+    /// Parses an answer.
     ///
     /// # Errors
-    /// The fault in the answer; `BadInput` for an answer that is not vSphere's.
+    /// The fault in the answer; `BadInput` if the answer does not come from vSphere.
     pub(super) fn of(place: &Place, status: u16, text: String) -> Result<Reply, Refused> {
         let foreign = |why: String| {
             Fault::new(FaultKind::BadInput, format!("cannot use the answer of {place}"))
@@ -91,7 +91,8 @@ impl Reply {
         Ok(Reply { text })
     }
 
-    /// Reads the answer's element; `None` where it is not there, which [`Reply::of`] has looked at.
+    /// Reads the answer's element. `None` cannot happen, because [`Reply::of`] checked that the element
+    /// exists.
     pub(super) fn read<T>(&self, read: impl FnOnce(Node<'_, '_>) -> T) -> Option<T> {
         let document = Document::parse(&self.text).ok()?;
         let body = document.root_element().children().find(|n| n.tag_name().name() == "Body")?;
@@ -99,7 +100,7 @@ impl Reply {
     }
 }
 
-/// A fault of theirs as one of ours.
+/// Translates a fault of the service to a fault of vsteer.
 fn refused(place: &Place, fault: Node<'_, '_>) -> Refused {
     let said = child_text(fault, "faultstring").unwrap_or_default();
     let detail = fault.children().find(|n| n.tag_name().name() == "detail");
@@ -109,13 +110,13 @@ fn refused(place: &Place, fault: Node<'_, '_>) -> Refused {
     }
 }
 
-/// What an element says that it is, else its name.
+/// The type that an element declares, otherwise its name.
 fn type_of(node: Node<'_, '_>) -> String {
     let of_type = node.attributes().find(|a| a.name() == "type").map(|a| a.value());
     of_type.unwrap_or(node.tag_name().name()).trim_end_matches("Fault").to_owned()
 }
 
-/// The same of a task that failed: its error holds a fault and a sentence.
+/// The same for a failed task, whose error holds a fault and a sentence.
 pub(super) fn failed_task(place: &Place, error: Node<'_, '_>) -> Refused {
     let said = child_text(error, "localizedMessage").unwrap_or_default();
     match error.children().find(|n| n.tag_name().name() == "fault") {
@@ -190,7 +191,7 @@ pub(super) fn child_text(of: Node<'_, '_>, name: &str) -> Option<String> {
     of.children().find(|n| n.tag_name().name() == name)?.text().map(str::to_owned)
 }
 
-/// The first element of this name below.
+/// The first descendant with this name.
 pub(super) fn descendant<'a, 'input>(of: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
     of.descendants().find(|n| n.tag_name().name() == name)
 }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a name or password holds, it comes through as it is, but for what XML cannot hold.
+        /// Any name or password survives, except characters that XML cannot contain.
         #[test]
         fn text_survives(text in any::<String>()) {
             let message = answer(&format!("<a>{}</a>", escaped(&text)));

@@ -1,10 +1,10 @@
-//! How does vsteer apply a step on a Xen host? With `xl`, for the running domain.
+//! Applies a step on a Xen host with `xl`, for the running domain.
 //!
-//! Weight and cap belong to the scheduler of the domain's pool. Credit and Credit2 use different commands; RTDS and
-//! ARINC 653 have neither. So vsteer reads the scheduler first, and refuses what the scheduler does not have. It
-//! expresses a cap as a quota: us in every 100 ms, a whole percentage of a pCPU. The pCPUs that a vCPU may use are its
-//! hard affinity, those it prefers its soft affinity; vsteer sets one and leaves the other. RTDS has a reservation for
-//! each vCPU instead.
+//! Weight and cap belong to the scheduler of the domain's pool. Credit and Credit2 use different commands;
+//! RTDS and ARINC 653 have neither. So vsteer reads the scheduler first, and refuses a setting that the
+//! scheduler does not have. It expresses a cap as a quota: us in every 100 ms, a whole percentage of a pCPU.
+//! A vCPU's hard affinity lists the pCPUs that it may use; its soft affinity lists those that it prefers.
+//! vsteer sets one and leaves the other. RTDS has a reservation for each vCPU instead.
 //!
 //! `xl` is slow (a second), so vsteer asks once to read a step's value and once to check it.
 //!
@@ -12,7 +12,8 @@
 //!
 //! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `sched-rtds`, `vcpu-pin`.
 //!
-//! Left out: a domain's configuration file, which its owner edits. RTDS is untested: no hypervisor of Debian has it.
+//! Left out: a domain's configuration file, which its owner edits. RTDS is untried: no hypervisor of Debian
+//! has it.
 
 use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
@@ -28,10 +29,10 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 const NO_DEFINITION: &str =
     "xl keeps no definition that vsteer could change: edit the domain's configuration file";
 const NOT_ON_XEN: &str = "Xen has no such setting";
-/// What `xl` takes for a weight; `sched-credit -w`, `sched-credit2 -w`.
+/// The largest weight that `xl` accepts; `sched-credit -w`, `sched-credit2 -w`.
 const WEIGHT_MOST: u64 = 65_535;
 
-/// A domain among what the tools said.
+/// The domain that a step changes, as the tools list it.
 struct Subject<'a> {
     listed: &'a Listed,
     domain: &'a Domain,
@@ -72,7 +73,7 @@ impl<'a> Subject<'a> {
                 Some(_) => None,
                 None => Some("`xl` does not report the domain's pool".to_owned()),
             },
-            // Untried: no hypervisor of Debian's has RTDS.
+            // Untried, because no hypervisor of Debian has RTDS.
             Change::Reservation(_) => match self.scheduler() {
                 "rtds" => None,
                 other => Some(format!("the scheduler of the domain's pool, {other:?}, has no reservations")),
@@ -81,7 +82,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Refuses what cannot be made there.
+    /// Refuses a step that is not possible on this domain.
     fn check(&self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let unable = self.unable(&step.change);
         if let (true, Some(why)) = (scope.live() || matches!(step.change, Change::Knob(_)), unable) {
@@ -142,7 +143,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// One of its vCPUs as it is now.
+    /// The present settings of one of the domain's vCPUs.
     fn vcpu(&self, step: &Step, role: Role, tid: Tid) -> Result<VmThread, Fault> {
         let vm = self.listed.config()?.vms.into_iter().find(|vm| vm.id == step.vm);
         let thread = vm.and_then(|vm| vm.threads.into_iter().find(|t| t.tid == tid && t.role == role));
@@ -153,7 +154,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// The words that make it so.
+    /// The command that makes the step.
     fn words(&self, step: &Step) -> Result<Vec<String>, Fault> {
         let id = self.domain.id.to_string();
         let shares = || {
@@ -195,7 +196,8 @@ impl<'a> Subject<'a> {
         Ok(words)
     }
 
-    /// A list for `vcpu-pin`: all pCPUs of its pool are "all", so that it follows the pool as before.
+    /// A list for `vcpu-pin`. All pCPUs of the pool become "all", so that the vCPU still follows the pool
+    /// when the pool changes.
     fn pin(&self, to: &CpuSet) -> String {
         if self.pool().is_some_and(|p| p.cpus.iter().all(|cpu| to.contains(cpu))) {
             "all".to_owned()
@@ -216,12 +218,12 @@ fn refuse_weight(step: &Step, weight: CpuWeight) -> Result<(), Fault> {
     }
 }
 
-/// A cap in percent as a quota; 0: none.
+/// A cap in percent as a quota; a cap of 0 means no cap.
 fn quota_of(cap: u32) -> Option<Quota> {
     (cap > 0).then(|| Quota { quota_us: u64::from(cap) * CAP_PERIOD_US / 100, period_us: CAP_PERIOD_US })
 }
 
-/// A quota as a cap in percent, up to the next whole one: 0 would be none.
+/// A quota as a cap in percent, rounded up to a whole percent because 0 would mean no cap.
 pub(super) fn cap_of(quota: Option<&Quota>) -> u64 {
     quota.map_or(0, |q| (100 * q.quota_us).div_ceil(q.period_us.max(1)).max(1))
 }
@@ -231,14 +233,14 @@ pub(super) fn current(listed: &Listed, step: &Step) -> Result<Change, Fault> {
     Subject::find(listed, &step.vm, &step.vm_name)?.current(step)
 }
 
-/// All that the step will overwrite, as it is in `listed`.
+/// All values that the step will overwrite, as they are in `listed`.
 pub(super) fn former(listed: &Listed, step: &Step, scope: Scope) -> Result<Former, Fault> {
     let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
     subject.check(step, scope)?;
     Ok(Former { live: Some(subject.current(step)?), ..Former::default() })
 }
 
-/// Makes the step at `place`, of which `listed` tells.
+/// Makes the step at `place`. `listed` is the present configuration.
 pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> Result<(), Fault> {
     let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
     subject.check(step, scope)?;
@@ -249,11 +251,11 @@ pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> 
     }
     let words = subject.words(step)?;
     let line: Vec<&str> = std::iter::once("xl").chain(words.iter().map(String::as_str)).collect();
-    // One setting in one call: it is made or it is not.
+    // One call of `xl` makes one setting, so a step is never half done.
     place.run(&line).map(drop)
 }
 
-/// Why what the step set is gone, as the tools list it: its domain or vCPU is not among them.
+/// If the step's domain or vCPU no longer exists in the tools' lists, returns that reason.
 fn gone(listed: &Listed, step: &Step) -> Result<Option<String>, Fault> {
     let Ok(subject) = Subject::find(listed, &step.vm, &step.vm_name) else {
         return Ok(Some("the domain has ended".to_owned()));
@@ -273,7 +275,7 @@ fn gone(listed: &Listed, step: &Step) -> Result<Option<String>, Fault> {
     }
 }
 
-/// Takes the step back.
+/// Undoes the step.
 pub(super) fn restore(
     place: &Place,
     listed: &Listed,
@@ -285,14 +287,14 @@ pub(super) fn restore(
     }
     let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(Restored::Back) };
     act(place, listed, &Step { change: undo, ..step.clone() }, Scope::Live)?;
-    // A step that was made in part may have left pCPUs in no pool.
+    // A step that failed in the middle may have left pCPUs in no pool.
     if let Change::Pool(setting::Pool { from, to, .. }) = &step.change {
         pools::give_back(place, &to.cpus, from)?;
     }
     Ok(Restored::Back)
 }
 
-/// Asks Xen's tools again for everything.
+/// Asks Xen's tools for everything at each call.
 impl Actuate for Place {
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         current(&Listed::ask(self)?, step)
@@ -318,7 +320,7 @@ mod tests {
 
     const INFO: &str = "nr_cpus : 2\ncpu: core socket node\n 0: 0 0 0\n 1: 1 0 0\n";
 
-    /// As Xen 4.17.7 printed them for a pool of Credit and one of Credit2, shortened.
+    /// What Xen 4.17.7 printed for a pool of Credit and one of Credit2, shortened.
     fn listed(scheduler: &str) -> Listed {
         let shares = "Cpupool lab: tslice=30ms ratelimit=1000us migration-delay=0us\nName                                ID Weight  Cap\nweb                                  3    256   40\n";
         Listed::of(&Texts {

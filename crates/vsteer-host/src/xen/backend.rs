@@ -1,4 +1,4 @@
-//! Xen as one line of the backend table.
+//! The entry for Xen in the backend table.
 
 use super::XenHost;
 use super::config::Listed;
@@ -28,7 +28,7 @@ pub const BACKEND: Backend = Backend {
     settings: None,
 };
 
-/// The host that is meant: the one named, or without a URI this Domain-0.
+/// The host to use: the one that the URI names, or this Domain-0 without a URI.
 fn place(connect: Option<&str>) -> Result<Place, Fault> {
     let Some(uri) = connect else { return Ok(Place::Here) };
     Place::of(uri).unwrap_or_else(|| {

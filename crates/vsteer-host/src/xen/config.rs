@@ -1,11 +1,13 @@
-//! How is a Xen host set up? Its pools and schedulers, its domains with weights, caps and affinities, its processors.
+//! Reads the configuration of a Xen host: pools and schedulers, domains with weights, caps and affinities,
+//! processors.
 //!
-//! A domain is a VM, Domain-0 too: it serves the others' I/O and competes with them. A vCPU has no thread: its number
-//! stands where a thread's id stands elsewhere ([`tid`]).
+//! A domain is a VM. Domain-0 is one too, because it serves the I/O of the other domains and competes with
+//! them. A vCPU has no thread, so vsteer makes a number for it in place of a thread id ([`tid`]).
 //!
 //! Source: as [`super::listing`].
 //!
-//! Left out: caches, which Xen's tools do not tell: pCPUs of a node are taken to share their last-level cache.
+//! Left out: caches, which Xen's tools do not report. vsteer assumes that the pCPUs of a node share their
+//! last-level cache.
 
 use super::listing::{self, Domain, Info, Node, PoolShares, Seat, Share, Vcpu};
 use super::tools::Place;
@@ -18,12 +20,12 @@ use vsteer_core::nouns::{
 use vsteer_core::topology::{Cache, CacheKind, Core, NodeId, NumaNode, Package, Parts};
 use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
 
-/// Written like `Xen 4.17.7`; a Linux host gives its kernel here.
+/// Prefix of the version, as in `Xen 4.17.7`. A Linux host has its kernel version there.
 pub const XEN: &str = "Xen ";
-/// A cap is a percentage of a pCPU. The equal quota has this period, us.
+/// A cap is a percentage of a pCPU. vsteer expresses it as a quota with this period, us.
 pub(super) const CAP_PERIOD_US: u64 = 100_000;
 
-/// What the tools print; empty where that was not kept.
+/// What the tools print; a text is empty if it was not saved.
 #[derive(Debug, Clone, Default)]
 pub struct Texts {
     /// `xl info -n`.
@@ -36,16 +38,16 @@ pub struct Texts {
     pub pools: String,
     /// `xl cpupool-list -c`.
     pub pools_with_cpus: String,
-    /// `xl sched-credit` and `xl sched-credit2`, as far as there are such pools.
+    /// `xl sched-credit` and `xl sched-credit2`, if there are pools with these schedulers.
     pub shares: String,
-    /// `xl sched-rtds -v all`, where there is such a pool (untried).
+    /// `xl sched-rtds -v all`, if there is a pool with this scheduler (untried).
     pub reservations: String,
 }
 
 /// The host's settings, as Xen's tools print them.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// `xl info`.
+    /// The values of `xl info`.
     pub info: Info,
     /// The domains.
     pub domains: Vec<Domain>,
@@ -53,7 +55,7 @@ pub struct Listed {
     pub vcpus: Vec<Vcpu>,
     /// The pools.
     pub pools: Vec<CpuPool>,
-    /// By pool.
+    /// Weights, caps and parameters, by pool.
     pub shares: BTreeMap<String, PoolShares>,
     reservations: BTreeMap<(u16, u32), Reserved>,
     seats: Vec<Seat>,
@@ -61,7 +63,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Asks the tools.
+    /// Asks the tools for everything.
     ///
     /// # Errors
     /// As [`Place::run`].
@@ -83,8 +85,8 @@ impl Listed {
         }))
     }
 
-    /// Asks for weights, caps and parameters alone, which is a sixth of the work; `false`, and nothing is changed,
-    /// where other domains are there than were, or in other pools.
+    /// Asks only for weights, caps and parameters, which is a sixth of the work. Returns `false` and changes
+    /// nothing if domains came, went or changed their pool.
     ///
     /// # Errors
     /// As [`Place::run`].
@@ -102,7 +104,7 @@ impl Listed {
         Ok(same)
     }
 
-    /// Each pool's parameters stand in the tables of its scheduler.
+    /// Copies the parameters of each pool from the tables of its scheduler.
     fn tell_pools(&mut self) {
         for pool in &mut self.pools {
             let own = self.shares.get(&pool.name);
@@ -110,7 +112,7 @@ impl Listed {
         }
     }
 
-    /// What the tools have said.
+    /// Parses the texts of the tools.
     pub fn of(texts: &Texts) -> Listed {
         let (seats, nodes) = listing::topology(&texts.info);
         let mut listed = Listed {
@@ -127,10 +129,10 @@ impl Listed {
         listed
     }
 
-    /// What the time stamp counters run at.
+    /// The frequency of the time stamp counters.
     ///
     /// # Errors
-    /// `BadInput` where Xen does not say.
+    /// `BadInput` if Xen does not report it.
     pub fn khz(&self) -> Result<u64, Fault> {
         let mhz = self.info.get("cpu_mhz").and_then(|mhz| mhz.parse::<f64>().ok());
         mhz.map(|mhz| (1000.0 * mhz).round() as u64).filter(|khz| *khz > 0).ok_or_else(|| {
@@ -139,7 +141,7 @@ impl Listed {
         })
     }
 
-    /// The domain's share and the pool that it is in.
+    /// The domain's weight and cap, and its pool.
     pub(super) fn share(&self, domain: u16) -> (Option<Share>, Option<&CpuPool>) {
         let found = self.shares.iter().find_map(|(pool, s)| Some((pool, *s.shares.get(&domain)?)));
         let pool = found.and_then(|(name, _)| self.pools.iter().find(|p| p.name == *name));
@@ -201,7 +203,8 @@ impl Listed {
     }
 }
 
-/// `xl sched-credit` and `xl sched-credit2`, as far as there are such pools: others have no weights.
+/// `xl sched-credit` and `xl sched-credit2`, if there are pools with these schedulers. Others have no
+/// weights.
 fn shares(place: &Place, pools: &[CpuPool]) -> Result<String, Fault> {
     let there = |scheduler: &&str| pools.iter().any(|p| p.scheduler == *scheduler);
     let tables =
@@ -209,12 +212,12 @@ fn shares(place: &Place, pools: &[CpuPool]) -> Result<String, Fault> {
     Ok(tables.collect::<Result<Vec<String>, Fault>>()?.concat())
 }
 
-/// Domain-0's UUID is zero on every host.
+/// The identity of a domain. Domain-0's UUID is zero on every host.
 pub fn vm_id(d: &Domain) -> VmId {
     VmId(format!("xen:{}", d.uuid))
 }
 
-/// What stands for a thread's id.
+/// The number that replaces a thread id.
 pub fn tid(domain: u16, vcpu: u32) -> Tid {
     Tid(u32::from(domain) << 16 | vcpu & 0xffff)
 }

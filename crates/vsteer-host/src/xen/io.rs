@@ -1,15 +1,16 @@
-//! How much I/O do domains cause? The counters of Domain-0's drivers for the disks and networks they serve.
+//! Counts the I/O that domains cause: the counters of Domain-0's drivers for the disks and networks that they
+//! serve.
 //!
-//! `vbd-3-51712` serves a disk to domain 3 and counts its requests; `vif3.0` is the near end of its network and counts
-//! packets. A domain that gets its devices elsewhere (QEMU, another driver domain) has no count here, which does not
-//! mean zero.
+//! `vbd-3-51712` serves a disk to domain 3 and counts its requests. `vif3.0` is Domain-0's end of the
+//! domain's network and counts packets. If a domain gets its devices elsewhere (QEMU, another driver domain),
+//! it has no count here, which does not mean zero.
 //!
-//! XenMon counted pages passed between domains, which today's drivers no longer do.
+//! XenMon counted pages passed between domains, but today's drivers no longer pass pages.
 //!
-//! Source: Linux, drivers/block/xen-blkback/xenbus.c (`VBD_SHOW`: `rd_req`, `wr_req`, `f_req`, `ds_req`); Xen's
-//! `vif-common.sh` names the interfaces. `xentop` reads the same.
+//! Source: Linux, drivers/block/xen-blkback/xenbus.c (`VBD_SHOW`: `rd_req`, `wr_req`, `f_req`, `ds_req`);
+//! Xen's `vif-common.sh` names the interfaces. `xentop` reads the same.
 //!
-//! Left out: bytes; hosts over SSH. Untested with real devices: the lab's domains have none.
+//! Left out: bytes; hosts over SSH. Untried with real devices: the lab's domains have none.
 
 use super::config::vm_id;
 use super::listing::Domain;
@@ -21,11 +22,11 @@ use vsteer_core::nouns::VmSample;
 
 const DISKS: &str = "sys/bus/xen-backend/devices";
 const NETWORKS: &str = "sys/class/net";
-/// Reads, writes, flushes, discards.
+/// Counters of reads, writes, flushes and discards.
 const REQUESTS: [&str; 4] = ["rd_req", "wr_req", "f_req", "ds_req"];
 const PACKETS: [&str; 2] = ["rx_packets", "tx_packets"];
 
-/// Requests of disks and packets of each domain since its devices were made, by domain; `root` is `/`.
+/// Disk requests plus packets of each domain since its devices were made. `root` is `/`.
 pub fn counts(root: &Path) -> BTreeMap<u16, u64> {
     let mut all = BTreeMap::new();
     let mut sum = |folder: &str, domain: fn(&str) -> Option<u16>, of: &[&str]| {
@@ -35,7 +36,7 @@ pub fn counts(root: &Path) -> BTreeMap<u16, u64> {
                 let text = fs::read_to_string(entry.path().join("statistics").join(name)).ok()?;
                 text.trim().parse().ok()
             };
-            // A device that goes at this moment is not counted.
+            // A device that disappears at this moment is not counted.
             let counted: Vec<u64> = of.iter().filter_map(number).collect();
             if !counted.is_empty() {
                 *all.entry(domain).or_insert(0) += counted.iter().sum::<u64>();
@@ -47,7 +48,7 @@ pub fn counts(root: &Path) -> BTreeMap<u16, u64> {
     all
 }
 
-/// The same as samples, of those that are counted at this place: only here may devices be looked at.
+/// The same counts as samples. Over SSH there are none, because vsteer reads devices only on its own machine.
 pub(super) fn samples(place: &Place, domains: &[Domain]) -> Vec<VmSample> {
     let counted = if *place == Place::Here { counts(Path::new("/")) } else { BTreeMap::new() };
     let sample = |d: &Domain| {
@@ -71,7 +72,8 @@ fn of_disk(name: &str) -> Option<u16> {
     domain.parse().ok()
 }
 
-/// 3 of `vif3.0`; what ends in `-emu` stands in for the same interface.
+/// Returns 3 for `vif3.0`. A name that ends in `-emu` is a second interface for the same network, so it does
+/// not count.
 fn of_network(name: &str) -> Option<u16> {
     let (domain, device) = name.strip_prefix("vif")?.split_once('.')?;
     device.parse::<u32>().ok()?;

@@ -1,73 +1,73 @@
-//! What do Xen's tools print? Their tables as values.
+//! Parses the tables that Xen's tools print.
 //!
-//! A domain's name may hold blanks, so that rows are read from their right end, where numbers are. What a table does
-//! not have (an older tool, a scheduler without weights) is `None`.
+//! A domain's name may contain blanks, so vsteer reads rows from the right end, where the numbers are. If a
+//! table lacks a value (an older tool, a scheduler without weights), it is `None`.
 //!
-//! Source: tools/xl/xl_info.c, xl_vcpu.c, xl_sched.c, xl_cpupool.c of Xen 4.17. Tried on what 4.17.7 printed (tests).
+//! Source: tools/xl/xl_info.c, xl_vcpu.c, xl_sched.c, xl_cpupool.c of Xen 4.17. Tested with output of 4.17.7.
 //!
-//! Left out: `xl list -l`, whose JSON says what a domain was created with, not what is in force.
+//! Left out: `xl list -l`. Its JSON shows a domain's settings at creation, not the present ones.
 
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::nouns::{CpuPool, Reserved};
 
-/// A domain of `xl list -v`.
+/// A domain, from `xl list -v`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
-    /// Its number, new at every start.
+    /// The domain's number, which is new at every start.
     pub id: u16,
     /// Its name.
     pub name: String,
-    /// What identifies it for as long as it is defined.
+    /// The identity of the domain, which stays the same as long as the domain is defined.
     pub uuid: String,
     /// Its memory.
     pub memory_mib: u64,
-    /// Somebody stopped it for a while.
+    /// Is the domain paused?
     pub paused: bool,
 }
 
-/// A vCPU of `xl vcpu-list`.
+/// A vCPU, from `xl vcpu-list`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vcpu {
     /// Its domain's number.
     pub domain: u16,
-    /// Its own.
+    /// The vCPU's own number.
     pub index: u32,
-    /// The pCPU that it is or was last on; `None` while it is offline.
+    /// The present or last pCPU; `None` while the vCPU is offline.
     pub pcpu: Option<u32>,
-    /// Is it on that now?
+    /// Does the vCPU run on that pCPU now?
     pub running: bool,
     /// Does it wait for an event?
     pub blocked: bool,
-    /// Where it may run; `None`: anywhere.
+    /// Hard affinity: the pCPUs that it may use; `None` means any.
     pub hard: Option<CpuSet>,
-    /// Where it had better run; `None`: anywhere.
+    /// Soft affinity: the pCPUs that it prefers; `None` means any.
     pub soft: Option<CpuSet>,
 }
 
 /// Weight and cap of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// 1 to 65,535, of 256 by default.
+    /// 1 to 65,535; the default is 256.
     pub weight: u32,
-    /// Percent of a pCPU; 0: none.
+    /// Percent of a pCPU; 0 means no cap.
     pub cap: u32,
 }
 
-/// A pool as the schedulers' tables name it: its parameters (`tslice` = `30ms`), and its domains' shares.
+/// A pool in the schedulers' tables: its parameters (`tslice` = `30ms`) and the shares of its domains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolShares {
-    /// Of the scheduler there.
+    /// Parameters of the pool's scheduler.
     pub parameters: BTreeMap<String, String>,
     /// By the domain's number.
     pub shares: BTreeMap<u16, Share>,
 }
 
-/// What `xl info` says, by name.
+/// The values of `xl info`, by name.
 pub type Info = BTreeMap<String, String>;
 
-/// The pairs of `xl info`, up to its tables.
+/// The name-value pairs of `xl info`, without its tables.
 pub fn info(text: &str) -> Info {
     let pair = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -77,10 +77,10 @@ pub fn info(text: &str) -> Info {
     text.lines().filter_map(pair).collect()
 }
 
-/// A pCPU of `xl info -n`.
+/// A pCPU, from `xl info -n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The pCPU.
+    /// The pCPU's number.
     pub cpu: u32,
     /// Its core, unique within the socket.
     pub core: u32,
@@ -90,14 +90,14 @@ pub struct Seat {
     pub node: u32,
 }
 
-/// A node of `xl info -n`.
+/// A memory node, from `xl info -n`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its number.
     pub id: u32,
     /// Its memory.
     pub memory_mib: u64,
-    /// To each node, in order.
+    /// The distances to each node, in order.
     pub distances: Vec<u32>,
 }
 
@@ -120,7 +120,7 @@ pub fn topology(text: &str) -> (Vec<Seat>, Vec<Node>) {
                 let seat = || {
                     Some(Seat { cpu: first, core: small(core)?, socket: small(socket)?, node: small(node)? })
                 };
-                // No machine has more.
+                // No machine has a higher number.
                 seats.extend(seat().filter(|s| s.cpu <= MAX_CPU));
             }
             [memory_mib, _free, ref distances @ ..] => nodes.push(Node {
@@ -134,10 +134,11 @@ pub fn topology(text: &str) -> (Vec<Seat>, Vec<Node>) {
     (seats, nodes)
 }
 
-/// The rows of `xl list -v`; those that cannot be read are left out.
+/// The rows of `xl list -v`, without those that cannot be parsed.
 pub fn domains(text: &str) -> Vec<Domain> {
     let row = |line: &str| {
-        // Name ID Mem VCPUs State Time UUID Reason Label [NODE Affinity]: the UUID is what cannot be mistaken.
+        // Name ID Mem VCPUs State Time UUID Reason Label [NODE Affinity]. The UUID is the field that cannot
+        // be confused with another.
         let words: Vec<&str> = line.split_whitespace().collect();
         let at = words.iter().rposition(|w| is_uuid(w))?;
         let [id, memory, _vcpus, state, _time] = words.get(at.checked_sub(5)?..at)? else { return None };
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Of Xen 4.17.7 in the lab (`vsteer lab run xen`), one name made odd.
+    /// Printed by Xen 4.17.7 in the lab (`vsteer lab run xen`), with one name made unusual.
     const LIST: &str = "\
 Name                                        ID   Mem VCPUs	State	Time(s)   UUID                            Reason-Code	Security Label
 Domain-0                                     0   512     1     r-----       8.9 00000000-0000-0000-0000-000000000000        -                -
@@ -293,7 +294,7 @@ Name                                ID Weight  Cap
 light                                1    256    0
 heavy                                2    512   40
 ";
-        // As xl(1) prints it; no hypervisor of Debian's has it.
+        // As documented in xl(1), because no hypervisor of Debian has this scheduler.
         let rtds = "Cpupool Pool-0: sched=RTDS\nName                                ID VCPU    Period    Budget Extratime\nDomain-0                             0    0     10000      4000        yes\nmy vm                                2    1      5000      1000         no\n";
         let told = reservations(rtds);
         assert_eq!(told[&(2, 1)], Reserved { budget_us: 1000, period_us: 5000, extra_time: false });
@@ -306,7 +307,8 @@ heavy                                2    512   40
 
     #[test]
     fn info_with_its_topology() {
-        // The tables' form is xl_info.c's (output_topologyinfo, output_numainfo), the figures made up.
+        // The tables have the format of xl_info.c (output_topologyinfo, output_numainfo); the numbers are
+        // invented.
         let text = "host                   : (none)\nxen_version            : 4.17.7\ncpu_mhz                : 2999.998\ncpu_topology           :\ncpu:    core    socket     node\n  0:       0        0        0\n  1:       1        0        1\nnuma_info              :\nnode:    memsize    memfree    distances\n   0:      1024        465      10,21\n   1:       512          3      21,10\n";
         assert_eq!(info(text)["xen_version"], "4.17.7");
         let (seats, nodes) = topology(text);

@@ -1,14 +1,14 @@
-//! How does vsteer move a domain into another pool, and what happens to pools and pCPUs?
+//! Moves a domain into another pool, and keeps the pools and their pCPUs in order.
 //!
-//! If the pool does not exist, vsteer makes it from pCPUs of the domain's former pool, with the same scheduler and
-//! parameters. It removes a pool that a plan made (recognised by its name: [`MADE`]) once it is empty, and its pCPUs
-//! follow the domain.
+//! If the pool does not exist, vsteer makes it from pCPUs of the domain's former pool, with the same
+//! scheduler and parameters. If a pool that a plan made becomes empty, vsteer removes it; its pCPUs follow
+//! the domain. vsteer recognises such a pool by its name ([`MADE`]).
 //!
-//! Weight and cap belong to the scheduler of a pool: a domain that enters another pool gets the defaults, so vsteer
-//! sets both again at once.
+//! Weight and cap belong to the scheduler of a pool. A domain that enters another pool gets the defaults, so
+//! vsteer sets both again at once.
 //!
-//! Any call of `xl` may fail. [`Move::make`] can be called again and continues where it stopped; [`give_back`] finds
-//! pCPUs that are in no pool.
+//! Any call of `xl` may fail. [`Move::make`] can be called again and continues where it stopped.
+//! [`give_back`] finds pCPUs that are in no pool.
 //!
 //! Source: xl(1), xlcpupool.cfg(5) of Xen 4.17.
 //!
@@ -25,7 +25,7 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 
 pub(super) struct Move<'a> {
     pub place: &'a Place,
-    /// How things are before.
+    /// The configuration before the move.
     pub listed: &'a Listed,
     pub step: &'a Step,
     /// The domain's number.
@@ -39,11 +39,11 @@ fn xl(place: &Place, words: &[&str]) -> Result<(), Fault> {
 }
 
 impl Move<'_> {
-    /// Makes it, with this weight and cap there.
+    /// Moves the domain, and sets this weight and cap in the new pool.
     pub(super) fn make(&self, weight: CpuWeight, cap: u64) -> Result<(), Fault> {
         let listed = self.listed;
         match listed.pools.iter().find(|p| p.name == self.to.name) {
-            // One that has other pCPUs than it had then may have lost them to a pool that was made of them.
+            // If the pool's pCPUs differ from those in the plan, another pool may have been made from them.
             Some(there) if there.scheduler == self.to.scheduler => {}
             Some(there) => {
                 return Err(fault(FaultKind::Changed, self.step)
@@ -87,7 +87,7 @@ impl Move<'_> {
         }
         let made = self.take().and_then(|()| self.create());
         if made.is_err() {
-            // What was begun is taken back; the first fault is the one to tell.
+            // Undo what was begun, and report the first fault.
             let _ = give_back(self.place, &self.to.cpus, self.from);
         }
         made
@@ -120,7 +120,7 @@ impl Move<'_> {
     }
 }
 
-/// The scheduler's parameters that are to be set, as options.
+/// The scheduler's parameters that differ from the wanted ones, as options.
 fn differing(
     wanted: &BTreeMap<String, String>,
     now: &BTreeMap<String, String>,
@@ -134,7 +134,7 @@ fn differing(
     options.into_iter().filter_map(of).collect()
 }
 
-/// Those of these pCPUs that are in no pool go into this one.
+/// Adds those of these pCPUs that are in no pool to this pool.
 pub(super) fn give_back(place: &Place, cpus: &CpuSet, to: &CpuPool) -> Result<(), Fault> {
     let listed = Listed::ask(place)?;
     let stray = cpus.iter().filter(|cpu| !listed.pools.iter().any(|p| p.cpus.contains(*cpu)));

@@ -37,27 +37,28 @@ use vsteer_core::random::Random;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::account::Whose;
 
-/// Between two looks, us: anything from a quarter of the mean on, so that a random moment is as likely as any other.
+/// The time between two looks, us: at least a quarter of the mean, plus a random time whose distribution
+/// makes every moment equally likely.
 const LEAST_US: u64 = 5_000;
 const MORE_MEAN_US: f64 = 15_000.0;
 const MORE_MOST_US: u64 = 100_000;
-/// Looks of longer ago count e times less.
+/// The weight of a look falls by a factor of e in this time.
 const REMEMBERED_NS: f64 = 5e9;
-/// The tools are asked for new domains this often.
+/// How often to ask the tools for new domains.
 const ASK_EVERY: Duration = Duration::from_secs(15);
 
-/// What a vCPU was seen to do.
+/// The state of a vCPU in one look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Look {
     Running,
     Blocked,
     Waiting,
-    /// Paused, or taken away: it wants nothing.
+    /// Paused or offline: the vCPU does not want a pCPU.
     #[default]
     Out,
 }
 
-/// What one vCPU did since it was looked at first, ns.
+/// What one vCPU did since the first look, ns.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     run_ns: u64,
@@ -68,7 +69,8 @@ struct Tally {
     look: Look,
     pcpu: u32,
     waiting_since: Option<u64>,
-    /// Looks around times in which it ran that saw it wait, and blocked; older ones count less.
+    /// Looks before and after times in which the vCPU ran: how many saw it waiting, and how many blocked.
+    /// Older looks count less.
     seen: [f64; 2],
 }
 
@@ -92,7 +94,7 @@ impl Tally {
             self.seen = [self.seen[0] * fades + waiting, self.seen[1] * fades + off];
         }
         let [waiting, off] = if ran > 0 { self.seen } else { [waiting, off] };
-        // Nothing was seen but running: what it did not get it waited for.
+        // All looks saw the vCPU running, so the time it did not run was waiting.
         let waited = if waiting + off > 0.0 { waiting / (waiting + off) } else { 1.0 };
         let wait = ((waited * rest as f64) as u64).min(rest);
         self.run_ns += ran;
@@ -103,10 +105,10 @@ impl Tally {
     }
 }
 
-/// What the looking thread and its owner share.
+/// Data shared between the looking thread and its owner.
 #[derive(Default)]
 struct Shared {
-    /// Who is looked at; and of these, whose domain is paused.
+    /// The observed vCPUs, each with whether its domain is paused.
     watched: Mutex<BTreeMap<Whose, bool>>,
     tallies: Mutex<BTreeMap<Whose, Tally>>,
     stop: AtomicBool,
@@ -139,7 +141,7 @@ impl Shared {
     }
 }
 
-/// A Xen host that is not traced.
+/// A Xen host that vsteer observes by looks instead of a trace.
 pub struct SampledHost {
     place: Place,
     wanted: Vec<String>,
@@ -150,7 +152,7 @@ pub struct SampledHost {
 }
 
 impl SampledHost {
-    /// Asks for the configuration and begins to look.
+    /// Reads the configuration and starts to look.
     ///
     /// # Errors
     /// `Usage` for a host over SSH; as [`Xenctrl::open`] and [`Place::run`].
@@ -208,7 +210,7 @@ impl SampledHost {
         Ok(())
     }
 
-    /// By which it is changed.
+    /// Xen's tools, which make changes.
     pub fn tools(&mut self) -> &mut Place {
         &mut self.place
     }
@@ -261,7 +263,7 @@ impl Observe for SampledHost {
                 counters: counters(t, capped(*id)),
             })
         });
-        // The looks are of a moment ago, of about the same one.
+        // All looks were made a moment ago, at about the same time.
         let at = tallies.values().map(|t| t.at_ns).max().unwrap_or(now);
         Ok(Batch {
             mono_ns: at,
@@ -273,7 +275,7 @@ impl Observe for SampledHost {
     }
 }
 
-/// What looks at a vCPU came to.
+/// The counters of a vCPU from its looks.
 fn counters(t: &Tally, capped: bool) -> ThreadCounters {
     ThreadCounters {
         run_ns: Some(t.run_ns),
@@ -297,7 +299,8 @@ mod tests {
         VcpuInfo { online: 1, cpu_time: cpu_time_ms * 1_000_000, ..VcpuInfo::default() }
     }
 
-    /// Every state in turn, in ms: what it ran is exact, the rest goes to what the looks saw around it.
+    /// Every state in turn, in ms. The run time is exact. The rest is divided according to the looks before
+    /// and after.
     #[test]
     fn time_off_the_pcpu_goes_to_what_was_seen_around_it() {
         let at = |ms: u64| ms * 1_000_000;
@@ -306,14 +309,14 @@ mod tests {
         assert_eq!((t.run_ns, t.wait_ns, t.blocked_ns), (at(4), at(6), 0));
         t.see(at(20), &info(4), Look::Blocked);
         assert_eq!((t.wait_ns, t.blocked_ns), (at(11), at(5)));
-        // It ran: of the looks around such times one saw it wait and one blocked.
+        // It ran in between. One of the looks around saw it waiting, the other blocked.
         t.see(at(30), &info(9), Look::Running);
         assert_eq!(t.run_ns, at(9));
         assert!(
             t.wait_ns.abs_diff(at(11) + at(5) / 2) < 10_000 && t.run_ns + t.wait_ns + t.blocked_ns == at(30),
             "{t:?}"
         );
-        // Both looks saw it running: as often waiting as blocked before.
+        // Both looks saw it running, so waiting and blocked keep their former ratio.
         t.see(at(40), &info(17), Look::Running);
         assert_eq!(t.run_ns, at(17));
         assert!(
@@ -321,7 +324,7 @@ mod tests {
             "{t:?}"
         );
         assert_eq!(t.run_ns + t.wait_ns + t.blocked_ns, at(40));
-        // A clock of CPU time that runs ahead never makes more time than there is.
+        // If the clock of CPU time runs ahead, the total time stays right.
         t.see(at(41), &info(40), Look::Out);
         assert_eq!(t.run_ns + t.wait_ns + t.blocked_ns, at(41));
     }

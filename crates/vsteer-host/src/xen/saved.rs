@@ -1,17 +1,18 @@
-//! A saved trace, with the output of Xen's tools at that time.
+//! Reads a saved trace, together with the output that Xen's tools printed at that time.
 //!
-//! `xentrace -D -e 0x00021000 host.xentrace` writes the trace; files next to it hold what the tools printed:
+//! `xentrace -D -e 0x00021000 host.xentrace` writes the trace. Files next to it hold what the tools printed:
 //!
 //! ```text
-//! info.txt     xl info -n        without it no tick can be told as time
-//! domains.txt  xl list -v        without it domains have numbers for names
+//! info.txt     xl info -n        without it vsteer cannot convert ticks to time
+//! domains.txt  xl list -v        without it the names of domains are their numbers
 //! vcpus.txt    xl vcpu-list      without it vCPUs that never changed their state are missing
 //! pools.txt    xl cpupool-list   pool-cpus.txt: the same with -c
 //! scheduler.txt  xl sched-credit or xl sched-credit2: weights and caps
-//! rtds.txt     xl sched-rtds -v all: what is reserved
+//! rtds.txt     xl sched-rtds -v all: the reservations
 //! ```
 //!
-//! Left out: the wall clock, which a trace does not contain. vsteer takes the time of the file's last change instead.
+//! Left out: the wall clock, which a trace does not contain. vsteer takes the time of the file's last change
+//! instead.
 
 use super::config::{Listed, Texts};
 use super::listing::Domain;
@@ -24,26 +25,27 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::account::Accounts;
 use vsteer_record::xentrace::{self, Change, IDLE_DOMAIN, Record, Runstate, Trace};
 
-/// From one sample to the next, ns.
+/// The time between two samples, ns.
 const EVERY_NS: u64 = 1_000_000_000;
 
-/// What a saved trace holds.
+/// The content of a saved trace.
 #[derive(Debug)]
 pub struct Saved {
-    /// How the host was set up.
+    /// The host's configuration at that time.
     pub config: HostConfig,
-    /// How it was sampled.
+    /// What the samples measure.
     pub collector: Collector,
-    /// A sample a second, and one at each end.
+    /// One sample per second, and one at each end.
     pub batches: Vec<Batch>,
-    /// What is not whole, or not known.
+    /// Notes about missing or unknown parts.
     pub notes: Vec<String>,
 }
 
-/// Reads a trace and what lies beside it.
+/// Reads a trace and the files next to it.
 ///
 /// # Errors
-/// `BadInput` for a file that is not a trace or has no `info.txt` next to it; `NothingThere` for one without changes.
+/// `BadInput` for a file that is not a trace or has no `info.txt` next to it; `NothingThere` for one without
+/// changes.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
     let bytes = std::fs::read(file).map_err(|e| failed(&e))?;
@@ -67,7 +69,7 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
     })?;
     name_strangers(&mut listed, &changes, &mut notes);
     let mut accounts = Accounts::new(khz, 0);
-    // All changes are here: what each vCPU did before its first is what that says.
+    // The trace is complete, so the first change of each vCPU says what the vCPU did before.
     let mut seen = BTreeSet::new();
     for c in changes.iter().filter(|c| seen.insert((c.domain, c.vcpu))) {
         let pcpu = (c.from == Runstate::Running).then_some(c.pcpu);
@@ -95,7 +97,7 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
     Ok(Saved { config, collector: Told::collector(), batches, notes })
 }
 
-/// Domains that no list names are named by their numbers.
+/// Domains that no list contains get their numbers as names.
 fn name_strangers(listed: &mut Listed, changes: &[Change], notes: &mut Vec<String>) {
     let ids: BTreeSet<u16> = changes
         .iter()
@@ -114,11 +116,12 @@ fn name_strangers(listed: &mut Listed, changes: &[Change], notes: &mut Vec<Strin
     }));
 }
 
-/// A sample a second, of changes in order; where nothing changes for longer, the next is at the next change.
+/// One sample per second from the ordered changes. If nothing changes for longer, the next sample is at the
+/// next change.
 fn batches(told: &mut Told, changes: Vec<Change>, epoch_ns: u64) -> Vec<Batch> {
     let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Vec::new() };
     let (begin, last) = (first.ticks, last.ticks);
-    // The clock on the wall at tick 0.
+    // Wall-clock time at tick 0.
     let epoch_ns = epoch_ns.saturating_sub(told.accounts.ns(begin));
     let every = told.accounts.ticks(EVERY_NS).max(1);
     let mut changes = changes.into_iter().peekable();
@@ -145,8 +148,8 @@ mod tests {
         words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
     }
 
-    /// What a vCPU did before its first change is what that change says, whatever a list of another time says; samples
-    /// go on by the second, and over a hole, however long, at once.
+    /// The first change of a vCPU says what the vCPU did before, even if a list from another time differs.
+    /// Samples come every second. Across a gap of any length there is only one.
     #[test]
     fn a_trace_is_told_from_its_first_change_on() {
         let folder = tempfile::tempdir().unwrap();
@@ -171,7 +174,7 @@ mod tests {
         assert!(saved.batches.len() < 10, "{}", saved.batches.len());
         let times: Vec<u64> = saved.batches.iter().map(|b| b.unix_ns).collect();
         assert!(times.windows(2).all(|w| w[0] < w[1]), "{times:?}");
-        // At 3 s by a clock of 1 MHz, 2 s after the first change.
+        // 3 s on a clock of 1 MHz is 2 s after the first change.
         let third = &saved.batches[2];
         let of = |vcpu: u32| third.threads.iter().find(|t| t.role.vcpu() == Some(vcpu)).unwrap();
         let (zero, one) = (&of(0).counters, &of(1).counters);

@@ -1,4 +1,4 @@
-//! What did the domains do? Xen's counters of its vCPUs as samples, with the names and limits that its tools report.
+//! Turns Xen's counters of its vCPUs into samples, with the names and limits that Xen's tools report.
 
 use super::config::{Listed, tid, vm_id};
 use super::listing;
@@ -9,7 +9,7 @@ use vsteer_core::nouns::{
 use vsteer_record::xentrace::account::{Accounts, Ran, Vcpu};
 use vsteer_record::xentrace::{IDLE_DOMAIN, Runstate};
 
-/// The accounts of a host whose domains are known.
+/// The accounts of vCPUs, with the known domains.
 pub(super) struct Told {
     pub(super) listed: Listed,
     pub(super) accounts: Accounts,
@@ -22,7 +22,7 @@ impl Told {
         told
     }
 
-    /// How it is counted.
+    /// Describes what the samples measure.
     pub(super) fn collector() -> Collector {
         let measured = counters(&Vcpu::new(0), &|ticks| ticks, true, true);
         Collector::new("xentrace", |c| measured.holds(c), "Xen's trace of runstates does not show it")
@@ -31,14 +31,14 @@ impl Told {
             .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
     }
 
-    /// Has a vCPU been seen whose domain is not known?
+    /// Has a vCPU appeared whose domain is not known?
     pub(super) fn has_strangers(&self) -> bool {
         let known = |domain: u16| domain == IDLE_DOMAIN || self.listed.domains.iter().any(|d| d.id == domain);
         self.accounts.vcpus().iter().any(|(whose, _)| !known(whose.0))
     }
 
-    /// Tells the accounts which domains there are, where vCPUs may run, and what those do that may never change their
-    /// state.
+    /// Gives the accounts the domains, the affinities of vCPUs, and the present states of vCPUs, because some
+    /// may never change their state.
     pub(super) fn introduce(&mut self) {
         let Told { listed, accounts } = self;
         accounts.keep(|id| listed.domains.iter().any(|d| d.id == id));
@@ -58,7 +58,7 @@ impl Told {
             };
             accounts.assume(whose, state, pcpu);
         }
-        // A pCPU that none of them has idles: its idle vCPU has it.
+        // If no vCPU runs on a pCPU, its idle vCPU runs there.
         for cpu in everywhere.iter().filter_map(|p| u16::try_from(p).ok()) {
             let taken = listed.vcpus.iter().any(|v| v.running && v.pcpu == Some(cpu.into()));
             let state = if taken { Runstate::Runnable } else { Runstate::Running };
@@ -84,7 +84,7 @@ impl Told {
         }
     }
 
-    /// All that is counted up to now; `epoch_ns` is wall-clock time at tick 0.
+    /// All counters up to now; `epoch_ns` returns the wall-clock time at tick 0.
     pub(super) fn batch(&mut self, epoch_ns: impl FnOnce(u64) -> u64) -> Batch {
         let blame = self.accounts.take_blame();
         let ticks = self.accounts.now().unwrap_or(0);

@@ -16,33 +16,33 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// A tool answers within this.
+/// The time limit for a tool's answer.
 const WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait for the standard error of a tool that ended.
 const WORDS_WITHIN: Duration = Duration::from_secs(1);
 /// A running tool ends within this time after a request to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// The end of what a tool said that a fault shows.
+/// How many bytes from the end of a tool's error text a fault shows.
 const SAID: usize = 400;
-/// Where Domain-0 says what it may.
+/// The file in which Domain-0 lists its capabilities.
 const CAPABILITIES: &str = "/proc/xen/capabilities";
 
-/// Where the tools are.
+/// Where Xen's tools run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// In this very Domain-0.
+    /// In this Domain-0.
     Here,
-    /// There, by `ssh`: `USER@HOST`, and a port if it is not 22.
+    /// On another machine over `ssh`: `USER@HOST`, and a port if it is not 22.
     Ssh {
-        /// Arguments of `ssh`.
+        /// The destination argument of `ssh`.
         target: String,
-        /// The port.
+        /// The port of the SSH server.
         port: Option<u16>,
     },
 }
 
 impl Place {
-    /// From a connection URI: `xen:` or `xen+ssh://[USER@]HOST[:PORT]`; `None` for one of something else.
+    /// Parses a connection URI: `xen:` or `xen+ssh://[USER@]HOST[:PORT]`; `None` if the URI is not for Xen.
     ///
     /// # Errors
     /// `Usage` for a Xen URI that names no host.
@@ -63,7 +63,7 @@ impl Place {
             },
             None => (rest, None),
         };
-        // ssh would take it for an option.
+        // ssh would treat it as an option.
         if target.is_empty() || target.starts_with('-') || target.contains(char::is_whitespace) {
             return Some(Err(bad("the host name is missing or not valid")));
         }
@@ -75,7 +75,7 @@ impl Place {
         std::fs::read_to_string(CAPABILITIES).is_ok_and(|text| text.contains("control_d"))
     }
 
-    /// For people.
+    /// A name to show to people.
     pub fn told(&self) -> String {
         match self {
             Place::Here => "this Domain-0".to_owned(),
@@ -99,7 +99,8 @@ impl Place {
                 port.iter().for_each(|p| {
                     command.args(["-p", &p.to_string()]);
                 });
-                // A shell there takes the line apart: root's may lack /usr/sbin in such sessions.
+                // The remote shell splits the line into words. root's PATH may lack /usr/sbin in such
+                // sessions.
                 let line: Vec<String> = words.iter().map(|w| quoted(w)).collect();
                 command.args(["--", target]).arg(format!("PATH=$PATH:/usr/sbin:/sbin {}", line.join(" ")));
                 command
@@ -107,15 +108,16 @@ impl Place {
         }
     }
 
-    /// Runs a tool to its end; what it printed.
+    /// Runs a tool to its end, and returns what it printed.
     ///
     /// # Errors
-    /// `NothingThere` if the tool or the host does not exist; `NoPrivilege` if access is denied; `Failed` otherwise.
+    /// `NothingThere` if the tool or the host does not exist; `NoPrivilege` if access is denied; `Failed`
+    /// otherwise.
     pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
         let line = words.join(" ");
         let mut child = self.start_with(words, Stdio::piped())?;
         let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
-        // Both at once: a full pipe would stop the tool.
+        // Reads both pipes at the same time, because a full pipe would block the tool.
         let (send, errors) = channel();
         std::thread::spawn(move || send.send(text_of(&mut err)));
         let output = std::thread::spawn(move || text_of(&mut out));
@@ -146,13 +148,13 @@ impl Place {
     /// Starts a tool that runs until [`Running::end`].
     ///
     /// # Errors
-    /// As [`Place::run`], where it cannot be started.
+    /// As [`Place::run`], if the tool cannot be started.
     pub fn start(&self, words: &[&str]) -> Result<Running, Fault> {
         let mut command = match self {
             Place::Here => self.command(words),
             Place::Ssh { .. } => self.command(&["sh", "-c", &tethered(words)]),
         };
-        // In a process group of its own: Ctrl-C reaches only vsteer, which then ends the tool.
+        // The tool gets its own process group, so Ctrl-C reaches only vsteer, which then ends the tool.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let started = command.spawn();
         let mut child = started.map_err(|e| self.not_started(words, &e))?;
@@ -216,7 +218,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// What it prints, once.
+    /// The tool's output; `None` after the first call.
     pub fn take_output(&mut self) -> Option<ChildStdout> {
         self.output.take()
     }
@@ -227,10 +229,10 @@ impl Running {
         Some(self.place.refused(&self.line, status.code(), &text_of(&mut self.errors)))
     }
 
-    /// Ends it, so that it can put away what it began.
+    /// Asks the tool to end, so that it can clean up.
     pub fn end(&mut self) {
         drop(self.child.stdin.take());
-        // Of one that was waited for already the number may be somebody else's.
+        // After the wait, the process number may belong to another process.
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
@@ -265,15 +267,16 @@ fn text_of(pipe: &mut Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// One per process, in the folder of this user's sockets: `%C` is what ssh makes of user, host and port.
+/// One socket per process, in the folder for this user's sockets. ssh replaces `%C` by a hash of user, host
+/// and port.
 fn control_path() -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     folder.join(format!("vsteer-ssh-{}-%C", std::process::id()))
 }
 
-/// A shell's line for a tool that nobody there would end when we are gone: it ends when our end of the connection
-/// closes its input, and the line when the tool ends. Its output goes through a pipe, for what sshd gives may be a
-/// socket, which cannot be opened by its name.
+/// A shell line that ends the tool when vsteer is gone; on the other machine nothing else would. The tool
+/// ends when this side of the connection closes its input. The line ends when the tool ends. The output goes
+/// through a pipe, because sshd may give a socket as output, which cannot be opened by its name.
 fn tethered(words: &[&str]) -> String {
     let tool: Vec<String> = words.iter().map(|w| quoted(w)).collect();
     format!(
@@ -282,7 +285,7 @@ fn tethered(words: &[&str]) -> String {
     )
 }
 
-/// A word as a POSIX shell reads it back.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -317,7 +320,7 @@ mod tests {
         }
     }
 
-    /// As sshd would run it: a tool ends with its input, and the line with the tool.
+    /// Runs the line as sshd would: the tool ends with its input, and the line ends with the tool.
     #[test]
     fn a_tethered_tool_ends_with_its_connection() {
         let start = |tool: &[&str]| {
@@ -325,7 +328,7 @@ mod tests {
             command.args(["-c", &tethered(tool)]).stdin(Stdio::piped()).stdout(Stdio::piped());
             command.spawn().unwrap()
         };
-        // It says what ended it, and would go on for a minute.
+        // Without a signal, the tool would run for a minute. It prints what ended it.
         let mut child = start(&[
             "sh",
             "-c",
@@ -339,7 +342,7 @@ mod tests {
         out.read_to_string(&mut said).unwrap();
         assert_eq!((&begun, said.as_str()), (b"begun\n", "put away\n"));
         child.wait().unwrap();
-        // One that fails at once does not wait for us.
+        // If the tool fails at once, the line ends without waiting for this side.
         let mut child = start(&["sh", "-c", "echo no; exit 3"]);
         let begin = Instant::now();
         let kept = child.stdin.take();

@@ -1,12 +1,14 @@
-//! What does a vCPU do at this moment? Xen's control library is asked, which costs one hypercall.
+//! Asks Xen's control library what a vCPU does at this moment, which costs one hypercall.
 //!
-//! libxenctrl belongs to one version of the hypervisor and is loaded by that version's name when it is wanted, so that
-//! this program runs where there is no Xen. Two of its functions are used, whose form has been the same since Xen 3.
+//! libxenctrl belongs to one version of the hypervisor. vsteer loads it by the name of that version only when
+//! it is needed, so that vsteer also runs on machines without Xen. It uses two functions of the library,
+//! whose form has been the same since Xen 3.
 //!
-//! Source: Xen 4.17, tools/include/xenctrl.h (`xc_interface_open`, `xc_vcpu_getinfo`), xen/include/public/domctl.h
-//! (`struct xen_domctl_getvcpuinfo`), xen/common/domctl.c (`XEN_DOMCTL_getvcpuinfo`).
+//! Source: Xen 4.17, tools/include/xenctrl.h (`xc_interface_open`, `xc_vcpu_getinfo`),
+//! xen/include/public/domctl.h (`struct xen_domctl_getvcpuinfo`), xen/common/domctl.c
+//! (`XEN_DOMCTL_getvcpuinfo`).
 //!
-//! Left out: all that `xl` says as well.
+//! Left out: everything that `xl` also reports.
 
 use libloading::{Library, Symbol};
 use std::ffi::{c_int, c_uint, c_void};
@@ -16,17 +18,17 @@ use vsteer_core::{Fault, FaultKind};
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VcpuInfo {
-    /// Which vCPU.
+    /// The vCPU's number in its domain.
     pub vcpu: u32,
-    /// Not taken away from its domain.
+    /// Nonzero if the vCPU is online.
     pub online: u8,
-    /// It waits for an event.
+    /// Nonzero if the vCPU waits for an event.
     pub blocked: u8,
-    /// It is on a pCPU.
+    /// Nonzero if the vCPU is on a pCPU.
     pub running: u8,
-    /// CPU time since it began, ns.
+    /// CPU time since the vCPU's start, ns.
     pub cpu_time: u64,
-    /// Its pCPU, or its last one.
+    /// The present or last pCPU of the vCPU.
     pub cpu: u32,
 }
 
@@ -34,7 +36,7 @@ type Open = unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint) -> *mut c_voi
 type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
 type GetInfo = unsafe extern "C" fn(*mut c_void, u32, u32, *mut VcpuInfo) -> c_int;
 
-/// The library, open.
+/// The open library.
 pub struct Xenctrl {
     library: Library,
     interface: *mut c_void,
@@ -46,10 +48,11 @@ pub struct Xenctrl {
 unsafe impl Send for Xenctrl {}
 
 impl Xenctrl {
-    /// Loads the library of this version of Xen (`4.17.7`, `4.17.3-pre`) and opens it.
+    /// Loads the library for this version of Xen (`4.17.7`, `4.17.3-pre`) and opens it.
     ///
     /// # Errors
-    /// `NothingThere` where that library is not installed; `NoPrivilege` where the hypervisor may not be asked.
+    /// `NothingThere` if that library is not installed; `NoPrivilege` if this process may not ask the
+    /// hypervisor.
     #[allow(unsafe_code)]
     pub fn open(version: &str) -> Result<Xenctrl, Fault> {
         let file = file_of(version)?;
@@ -58,16 +61,16 @@ impl Xenctrl {
                 .because(e)
                 .help("install the tools of the running hypervisor, or leave out --collector sampled")
         };
-        // SAFETY: a library of the distribution, whose beginning does nothing.
+        // SAFETY: a library of the distribution, whose initialisation does nothing.
         let library = unsafe { Library::new(&file) }.map_err(odd)?;
-        // SAFETY: both are declared so in xenctrl.h.
+        // SAFETY: xenctrl.h declares both functions with these types.
         let (open, get_info): (Symbol<'_, Open>, Symbol<'_, GetInfo>) = unsafe {
             (
                 library.get(b"xc_interface_open\0").map_err(odd)?,
                 library.get(b"xc_vcpu_getinfo\0").map_err(odd)?,
             )
         };
-        // SAFETY: no loggers and no flags is what the library's own documentation calls the usual way.
+        // SAFETY: the library's own documentation calls it usual to pass no loggers and no flags.
         let interface = unsafe { open(std::ptr::null_mut(), std::ptr::null_mut(), 0) };
         if interface.is_null() {
             let why = std::io::Error::last_os_error();
@@ -82,11 +85,12 @@ impl Xenctrl {
         Ok(Xenctrl { library, interface, get_info })
     }
 
-    /// What a vCPU does now; `None` where there is none any more.
+    /// The present state of a vCPU; `None` if it no longer exists.
     #[allow(unsafe_code)]
     pub fn vcpu(&mut self, domain: u16, vcpu: u16) -> Option<VcpuInfo> {
         let mut info = VcpuInfo::default();
-        // SAFETY: the interface is open as long as `self` is, and `info` is of the form that is written.
+        // SAFETY: the interface is open as long as `self` exists, and `info` has the layout that the library
+        // writes.
         let done = unsafe { (self.get_info)(self.interface, domain.into(), vcpu.into(), &raw mut info) };
         (done == 0).then_some(info)
     }
@@ -124,7 +128,7 @@ mod tests {
         assert_eq!(file_of("4.17.7").unwrap(), "libxenctrl.so.4.17");
         assert_eq!(file_of("4.20-unstable").unwrap(), "libxenctrl.so.4.20");
         assert!(file_of("?").is_err() && file_of("4").is_err());
-        // As the compiler of C lays it out.
+        // The layout that a C compiler produces.
         use std::mem::offset_of;
         let at = [offset_of!(VcpuInfo, online), offset_of!(VcpuInfo, cpu_time), offset_of!(VcpuInfo, cpu)];
         assert_eq!((size_of::<VcpuInfo>(), at), (24, [4, 8, 16]));

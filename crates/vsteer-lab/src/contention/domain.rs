@@ -1,15 +1,15 @@
-//! What is libvirt told of a lab VM?
+//! The libvirt definition of a lab VM.
 //!
-//! As little as boots: kernel, initramfs, a serial port into a file, behind what is there already (a VM that is started anew or
-//! migrated shall take nothing from what it said before). Nothing in it depends on the workload
-//! but the initramfs's content. Each VM lies in the lab's own cgroup partition. Left out: disks, networks,
-//! memory balloon, USB, graphics.
+//! It has only what is needed to boot: kernel, initramfs, and a serial port that appends to a file (a VM that
+//! restarts or migrates must not delete its earlier output). Only the content of the initramfs depends on the
+//! workload. Each VM is in the lab's own cgroup partition. Left out: disks, networks, memory balloon, USB,
+//! graphics.
 
 use crate::accel::Accel;
 use crate::image::KERNEL_COMMAND_LINE;
 use std::path::Path;
 
-/// What one VM is made of.
+/// The parts of one VM.
 pub struct Domain<'a> {
     pub name: &'a str,
     pub vcpus: u32,
@@ -21,7 +21,7 @@ pub struct Domain<'a> {
     /// The kernel image.
     pub kernel: &'a Path,
     pub initramfs: &'a Path,
-    /// Where its serial port writes to.
+    /// The file to which its serial port writes.
     pub console: &'a Path,
     /// The cgroup partition, as `/name`.
     pub partition: &'a str,

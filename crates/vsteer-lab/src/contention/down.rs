@@ -1,10 +1,10 @@
-//! How does a lab go away without a trace, and how is that known?
+//! Takes a lab down without leaving anything behind, and checks this.
 //!
-//! In the order that leaves nothing to find later: the VMs are asked to end by libvirt, then every process of
-//! the lab is ended (recorded ones, those in its cgroup partition, those in its mount namespace: the last two
-//! also find what a crash kept from being recorded), then cgroups, made mount points and the folder go. Mounts
-//! go with the namespace's last process. Afterwards [`leftovers`] looks for each kind of thing. Calling it
-//! again, or after a crash or a reboot, does no harm.
+//! The order is: libvirt ends the VMs. Then every process of the lab is ended: the recorded ones, those in
+//! its cgroup partition, and those in its mount namespace. (The last two find processes that were not
+//! recorded because of a crash.) Then cgroups, mount points that the lab made, and the folder are removed.
+//! Mounts disappear with the namespace's last process. Afterwards [`leftovers`] looks for each kind of thing.
+//! Repeating this, also after a crash or a reboot, is harmless.
 
 use super::{Hold, hold};
 use crate::files::remove_folder;
@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// Between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What `down` did.
+/// The results of `down`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Down {
     /// Was there a lab?
     pub was_there: bool,
-    /// How many processes were ended.
+    /// The number of processes that were ended.
     pub processes_ended: usize,
-    /// What is still there; empty when all is well.
+    /// Everything that still exists; empty on success.
     pub leftovers: Leftovers,
 }
 
-/// Things of a lab that are still on the machine.
+/// Parts of a lab that still exist on the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Leftovers {
     /// Processes, by pid.
@@ -44,16 +44,16 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// Nothing at all?
+    /// True if nothing is left.
     pub fn is_empty(&self) -> bool {
         *self == Leftovers::default()
     }
 }
 
-/// Takes the lab in `dir` down; fine if there is none.
+/// Takes the lab in `dir` down; does nothing if there is none.
 ///
 /// # Errors
-/// A process or cgroup cannot be removed, the folder holds other things, or another vsteer-lab is at it.
+/// A process or cgroup cannot be removed, the folder contains other things, or another vsteer-lab uses it.
 pub fn down(dir: &Path) -> Result<Down, Fault> {
     if !dir.exists() {
         return Ok(Down { was_there: false, processes_ended: 0, leftovers: Leftovers::default() });
@@ -62,11 +62,12 @@ pub fn down(dir: &Path) -> Result<Down, Fault> {
     down_held(dir, &held)
 }
 
-/// As [`down`], for who holds the lab already.
+/// As [`down`], for a caller that already holds the lab.
 pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
     interrupt::clear();
     let Some(state) = state::read(dir)? else {
-        // Made and not yet recorded, or not a lab's: only an empty folder is surely ours.
+        // The folder was made and not yet recorded, or is not a lab's. Only an empty folder certainly belongs
+        // to the lab.
         return match std::fs::remove_dir(dir) {
             Ok(()) => Ok(Down { was_there: false, processes_ended: 0, leftovers: Leftovers::default() }),
             Err(e) => Err(Fault::new(FaultKind::Usage, format!("{} is not a lab's folder", dir.display()))
@@ -77,7 +78,7 @@ pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
     let mut ended = 0;
     if state.is_of_this_boot() {
         destroy_vms(dir, &state);
-        // Twice: what is found last may have started another before it ended.
+        // Twice, because a process found last may have started another one before it ended.
         for _ in 0..2 {
             let processes: Vec<ProcessId> = processes_of(&state).into_iter().collect();
             ended += processes.len();
@@ -85,7 +86,7 @@ pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
         }
         partition::remove(&state.partition())?;
         for folder in state.made_folders.iter().rev().filter(|f| !is_in_use(f)) {
-            // Fails if another has just come to use it, which is as well.
+            // This fails if another lab has just started to use the folder, which is fine.
             let _ = std::fs::remove_dir(folder);
         }
     }
@@ -94,7 +95,7 @@ pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
     Ok(Down { was_there: true, processes_ended: ended, leftovers })
 }
 
-/// Why nobody can have use for this lab any more; `None` where somebody may.
+/// Why no process can use this lab any more; `None` if one may.
 pub(crate) fn left_behind(state: &State) -> Option<&'static str> {
     if !state.is_of_this_boot() {
         Some("it is from before the last boot")
@@ -107,7 +108,7 @@ pub(crate) fn left_behind(state: &State) -> Option<&'static str> {
     }
 }
 
-/// Asks libvirt to end the VMs, so that QEMU ends as it always does. What fails here is ended by signal next.
+/// Asks libvirt to end the VMs, so that QEMU ends normally. Signals then end whatever this does not.
 fn destroy_vms(dir: &Path, state: &State) {
     let daemon = state.processes.iter().find(|s| s.what == "libvirtd");
     if !daemon.is_some_and(|d| d.process.is_alive()) {
@@ -132,14 +133,14 @@ pub fn processes_of(state: &State) -> BTreeSet<ProcessId> {
     found
 }
 
-/// Has another come to use a folder that the lab made: put something in, or mounted over it in whatever mount
-/// namespace (removing the folder would take that mount away)?
+/// Does another lab now use a folder that this lab made? It does if the folder contains something, or if
+/// something is mounted over it in any mount namespace (removing the folder would remove that mount).
 fn is_in_use(folder: &Path) -> bool {
     let holds_something = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     holds_something || process::is_mounted_over(folder)
 }
 
-/// What is still there of a lab that lived in `dir` with this record.
+/// What still exists of a lab that was in `dir` with this record.
 pub fn leftovers(dir: &Path, state: &State) -> Leftovers {
     let own = mounts_of(std::process::id() as i32);
     let source = state.mount_source();
@@ -189,7 +190,7 @@ mod tests {
         let mut state = state();
         state.made_folders.push(made.clone());
         state.started(&dir, "stamp", mine_id).unwrap();
-        // What stood at this pid when the record was written has long ended.
+        // The process that had this pid when the record was written has ended.
         state.started(&dir, "libvirtd", ProcessId { start_ticks: 1, ..other_id }).unwrap();
         let down = down(&dir).unwrap();
         assert_eq!((down.was_there, down.processes_ended), (true, 1));

@@ -1,9 +1,10 @@
-//! How does a lab of VMs that wait for CPUs come up?
+//! Starts a lab of VMs that compete for CPUs.
 //!
-//! Small real VMs on a libvirt of the lab's own ([`crate::libvirtd`]), more vCPUs than the host has CPUs, with
-//! known workloads. What they do is a secret of the lab: an observer sees names, sizes and an order that are
-//! drawn from the seed. Every thing made is recorded before it is made ([`crate::state`]); a failure or an
-//! interrupt on the way takes everything down ([`down`]). Needs root. Left out: networks, disks, migration.
+//! The lab runs small real VMs on its own libvirt ([`crate::libvirtd`]), with more vCPUs than the host has
+//! CPUs, and with known workloads. The workloads are the lab's secret: an observer sees only names, sizes and
+//! an order that are drawn from the seed. Everything is recorded before it is made ([`crate::state`]). On a
+//! failure or an interrupt, everything is taken down ([`down`]). Needs root. Left out: networks, disks,
+//! migration.
 
 pub mod domain;
 pub mod down;
@@ -28,47 +29,48 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// From a VM's start to its first report. Under emulation on a full host some 10 s, alone 3 s.
+/// From a VM's start to its first report. Under emulation it takes some 10 s on a full host, and 3 s alone.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
-/// One that has not reported by then, where boots take 5 to 30 s, is reset, once: emulated VMs have been seen to stop
-/// early in their boot, with nothing on their console, when several begin at the same time.
+/// A VM that has not reported by then is reset once; boots take 5 to 30 s. Some emulated VMs have stopped
+/// early in their boot, with nothing on their console, when several started at the same time.
 const RESET_AFTER: Duration = Duration::from_secs(60);
-/// The guests idle for so long after their kernel's start, so that the burners of the lab do not starve the
-/// boot of the others; `up` ends when all of them have begun.
+/// After their kernel's start, guests idle for this time, so that the lab's burners do not slow down the boot
+/// of others. `up` ends when all guests have begun to work.
 const WORK_BEGINS: Duration = Duration::from_secs(8);
-/// The least memory that the kernel and the guest boot in, MiB, and what is drawn on top.
+/// The least memory in which kernel and guest boot, MiB, and the step of the random addition.
 const MEMORY_LEAST_MIB: u32 = 96;
 const MEMORY_STEP_MIB: u32 = 8;
 const MEMORY_STEPS: usize = 5;
-/// Guests report once a second. At the edge of a window, work is interpolated between reports up to this far apart.
+/// Guests report once a second. At the edge of a window, work is interpolated between reports that are at
+/// most this far apart.
 const REPORT_GAP_MOST_NS: u64 = 2_500_000_000;
-/// What a program may use beyond its files.
+/// The memory that a program may use in addition to its files.
 const PROGRAM_MIB: u32 = 192;
 
-/// What `up` is asked for.
+/// The options of `up`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The lab's folder, absolute: must be missing or empty.
+    /// The lab's folder, an absolute path; must be missing or empty.
     pub dir: PathBuf,
-    /// Decides names, order and sizes; drawn where `None`, and printed.
+    /// Determines names, order and sizes. If `None`, it is drawn and printed.
     pub seed: Option<u64>,
     pub spec: Spec,
-    /// KVM or emulation; tried where `None`.
+    /// KVM or emulation; `None`: decided by a trial.
     pub accel: Option<Accel>,
-    /// The kernel package; the distribution's own one for VMs where `None`.
+    /// The kernel package; `None`: the distribution's own one for VMs.
     pub kernel_package: Option<String>,
     /// The guest program, static.
     pub guest: PathBuf,
     /// The `vsteer-lab` program, which is started once more to stamp the reports.
     pub program: PathBuf,
     pub cache: PathBuf,
-    /// Without whom the lab has no use: a lab is left behind, and the next one takes it down, where this has ended.
-    /// `None` where a person keeps it. This process by [`Options::new`].
+    /// The process that uses the lab. If it has ended, the next lab takes this one down. `None` if a person
+    /// keeps the lab. [`Options::new`] sets this process.
     pub owner: Option<ProcessId>,
 }
 
 impl Options {
-    /// The defaults for the `vsteer-lab` that is `program`.
+    /// The defaults if `program` is `vsteer-lab`.
     ///
     /// # Errors
     /// There is no place for the cache.
@@ -87,7 +89,7 @@ impl Options {
     }
 }
 
-/// Where the lab lives if not told: `$VSTEER_LAB_DIR`, else a folder in the cache.
+/// The default folder of the lab: `$VSTEER_LAB_DIR`, otherwise a folder in the cache.
 ///
 /// # Errors
 /// There is no place for the cache.
@@ -98,7 +100,7 @@ pub fn default_dir() -> Result<PathBuf, Fault> {
     }
 }
 
-/// A lab that is up.
+/// A running lab.
 #[derive(Debug, Clone)]
 pub struct Lab {
     dir: PathBuf,
@@ -108,10 +110,10 @@ pub struct Lab {
 /// A VM as `status` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VmStatus {
-    /// What the record says, the secret workload included.
+    /// The VM's record, including the secret workload.
     #[serde(flatten)]
     pub vm: Vm,
-    /// The pid of its QEMU; `None` where it does not run.
+    /// The pid of its QEMU; `None` if it does not run.
     pub pid: Option<i32>,
     /// The age of its last report, s; `None` before the first.
     pub last_report_age_s: Option<f64>,
@@ -125,19 +127,19 @@ pub struct Status {
     /// The connection URI of its libvirt.
     pub uri: String,
     pub seed: u64,
-    /// Its VMs as asked for.
+    /// The VMs as requested.
     pub spec: String,
     /// KVM or emulation, and why.
     pub accel: Decision,
-    /// When every workload had begun, host CLOCK_MONOTONIC, ns; `None` where the lab has not come up.
+    /// When every workload had begun, host CLOCK_MONOTONIC, ns; `None` if the lab is not complete.
     pub begun_ns: Option<u64>,
     /// The cgroup partition of its VMs.
     pub partition: String,
-    /// Its VMs, in the order of starting.
+    /// Its VMs, in the order of their start.
     pub vms: Vec<VmStatus>,
 }
 
-/// Holds the lab's folder: nobody else brings it up or down meanwhile. Given back when dropped.
+/// Holds the lab's folder until it is dropped: no other process can start or end the lab in the meantime.
 pub(crate) struct Hold {
     _folder: std::fs::File,
 }
@@ -156,7 +158,7 @@ pub(crate) fn hold(dir: &Path) -> Result<Hold, Fault> {
     }
 }
 
-/// Sees to it that `dir` is empty: a lab that was left behind there is taken down.
+/// Makes sure that `dir` is empty: takes down an abandoned lab.
 fn make_room(dir: &Path, held: &Hold) -> Result<(), Fault> {
     if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
         return Ok(());
@@ -173,7 +175,7 @@ fn make_room(dir: &Path, held: &Hold) -> Result<(), Fault> {
     make_folder(dir)
 }
 
-/// Files that every VM of a lab is made from.
+/// The files from which every VM of a lab is made.
 struct Parts<'a> {
     /// The lab's own program.
     program: &'a Path,
@@ -183,10 +185,11 @@ struct Parts<'a> {
 }
 
 impl Lab {
-    /// Brings a lab up and waits until every guest reports. On any failure everything made is unmade.
+    /// Starts a lab and waits until every guest reports. On any failure, everything is removed again.
     ///
     /// # Errors
-    /// Something is missing (naming the package), a lab is there already, no privilege, a VM does not boot.
+    /// Something is missing (with the package's name), a lab exists already, no privilege, a VM does not
+    /// boot.
     pub fn up(options: &Options) -> Result<Lab, Fault> {
         preflight::require(&preflight::look())?;
         if !rustix::process::geteuid().is_root() {
@@ -228,7 +231,7 @@ impl Lab {
             Lab { dir: dir.clone(), state }.raise(&options.spec, &parts)
         });
         result.inspect_err(|_| {
-            // What takes down must not be stopped by the interrupt that led here.
+            // The interrupt that led here must not stop the removal.
             interrupt::clear();
             eprintln!("vsteer-lab: taking down what was begun");
             if let Err(fault) = down::down_held(dir, &held) {
@@ -283,7 +286,7 @@ impl Lab {
             let xml = domain::Domain {
                 name: &vm.name,
                 vcpus: vm.vcpus,
-                // An initramfs is there twice until it is unpacked; then the program wants some.
+                // An initramfs is in memory twice until it is unpacked. The program also needs memory.
                 memory_mib: vm.memory_mib
                     + if has_program { PROGRAM_MIB + 2 * (programs.len() >> 20) as u32 } else { 0 },
                 shares,
@@ -302,7 +305,7 @@ impl Lab {
         Ok(())
     }
 
-    /// When each was started, ns.
+    /// Starts the VMs; returns the time of each start, ns.
     fn start_vms(&mut self) -> Result<Vec<u64>, Fault> {
         let mut started = Vec::new();
         for name in self.state.vms.iter().map(|v| v.name.clone()).collect::<Vec<_>>() {
@@ -335,7 +338,7 @@ impl Lab {
         })
     }
 
-    /// Waits until each VM has reported, and notes how long it took to boot.
+    /// Waits until each VM has reported, and records how long it took to boot.
     fn wait_for_reports(&mut self, started_ns: &[u64]) -> Result<(), Fault> {
         let begun = Instant::now();
         let mut was_reset = BTreeSet::new();
@@ -373,7 +376,7 @@ impl Lab {
         }
     }
 
-    /// Waits until the workloads have begun, by the guests' own clocks.
+    /// Waits until the workloads have begun, according to the guests' own clocks.
     fn wait_for_work(&self) -> Result<(), Fault> {
         let remaining = |vm: &Vm| {
             let reports = window::read(&stamped_file(&self.dir, &vm.name)).unwrap_or_default();
@@ -420,7 +423,7 @@ impl Lab {
         &self.state.uri
     }
 
-    /// How it stands now.
+    /// The present status.
     pub fn status(&self) -> Status {
         let now_ns = clock::now_ns();
         let vm = |vm: &Vm| VmStatus {
@@ -443,7 +446,7 @@ impl Lab {
         }
     }
 
-    /// When each VM's workload began, or will: host CLOCK_MONOTONIC, ns, in the order of starting.
+    /// When each VM's workload began, or will begin: host CLOCK_MONOTONIC, ns, in the order of their start.
     ///
     /// # Errors
     /// A VM has not reported yet.
@@ -460,8 +463,9 @@ impl Lab {
         self.state.vms.iter().map(of).collect()
     }
 
-    /// What every VM measured between two moments of the host's CLOCK_MONOTONIC, ns, in the order of starting. A
-    /// VM without a measurement (a VM that is starved does not report) says why.
+    /// What every VM measured between two times of the host's CLOCK_MONOTONIC, ns, in the order of their
+    /// start. A VM without a measurement (for example one that gets no CPU and so does not report) has a
+    /// reason instead.
     pub fn window(&self, since_ns: u64, until_ns: u64) -> Vec<VmMeasured> {
         let of = |vm: &Vm| {
             let accel = self.state.accel.accel;
@@ -476,8 +480,8 @@ impl Lab {
         self.state.vms.iter().map(of).collect()
     }
 
-    /// Work units per second that a VM did between two moments ([`window::work_per_s`]). Waits for the report that
-    /// follows the second one.
+    /// Work units per second of a VM between two times ([`window::work_per_s`]). Waits for the report that
+    /// follows the second time.
     ///
     /// # Errors
     /// As [`window::work_per_s`].
@@ -508,12 +512,13 @@ fn close_folder(dir: &Path) -> Result<(), Fault> {
 fn random_hex() -> Result<String, Fault> {
     let file = "/proc/sys/kernel/random/uuid";
     let uuid = std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {file}"), &e))?;
-    // The fixed digits of a version 4 UUID are the 13th and, in part, the 17th: the last 12 and the first 4 have none.
+    // The fixed digits of a version 4 UUID are the 13th and, in part, the 17th. So the last 12 and the first
+    // 4 are all random.
     let digits: Vec<char> = uuid.chars().filter(char::is_ascii_hexdigit).collect();
     Ok(digits[20..].iter().chain(&digits[..4]).collect())
 }
 
-/// Draws the VMs: workloads in a drawn order, names and sizes independent of them.
+/// Draws the VMs: workloads in a random order, names and sizes independent of them.
 fn draw_vms(spec: &Spec, seed: u64) -> Vec<Vm> {
     let mut draw = names::Draw::new(seed);
     let mut roles: Vec<(String, u32)> = Vec::new();
@@ -547,7 +552,7 @@ mod tests {
             assert!(!vm.name.contains("burn") && !vm.name.contains("per"), "{}", vm.name);
             assert!((96..=128).contains(&vm.memory_mib));
         }
-        // The same names whatever the roles: they cannot depend on them.
+        // The names are the same for other roles, so they cannot depend on the roles.
         let others = draw_vms(&"idle=5x2".parse().unwrap(), 11);
         assert!(vms.iter().zip(&others).all(|(a, b)| (&a.name, a.memory_mib) == (&b.name, b.memory_mib)));
     }

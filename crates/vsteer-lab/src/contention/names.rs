@@ -1,7 +1,8 @@
-//! How are VMs called and sized so that neither tells what they do?
+//! Draws names and sizes of VMs that do not reveal what the VMs do.
 //!
-//! Names of two words, sizes and the order of starting are drawn from one printed seed, independently of the
-//! workload. SplitMix64 (Steele, Lea, Flood 2014): the same seed gives the same lab on every machine.
+//! Names of two words, sizes and the order of the start come from one printed seed, independently of the
+//! workload. The generator is SplitMix64 (Steele, Lea, Flood 2014), so the same seed gives the same lab on
+//! every machine.
 
 const FIRST: &[&str] = &[
     "amber", "ashen", "brisk", "calm", "clear", "coral", "dusky", "early", "fallow", "gentle", "hazel",
@@ -14,7 +15,7 @@ const SECOND: &[&str] = &[
     "vole", "wren",
 ];
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub struct Draw(u64);
 
 impl Draw {
@@ -37,7 +38,7 @@ impl Draw {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Puts `items` into a drawn order (Fisher and Yates).
+    /// Shuffles `items` (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
@@ -77,7 +78,7 @@ mod tests {
             *seen.entry(items).or_insert(0) += 1;
         }
         assert_eq!(seen.len(), 6);
-        // Expected 1,000 each with a standard deviation of 29: 150 is five of them.
+        // The expected count is 1,000 with a standard deviation of 29; 150 is five of these.
         assert!(seen.values().all(|&n: &i32| (n - 1_000).abs() < 150), "{seen:?}");
     }
 }

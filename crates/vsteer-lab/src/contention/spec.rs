@@ -1,16 +1,17 @@
-//! Which VMs shall there be? `burn:2,periodic:2`, read from the command line.
+//! Parses the specification of a lab's VMs from the command line, such as `burn:2,periodic:2`.
 //!
-//! One group per comma: `KIND[(key=value;...)]` and how many: `:N` (N VMs with two vCPUs each) or `=NxM` (N
-//! VMs with M vCPUs each); without either, one VM. The kinds and parameters are vsteer-guest's; its README
-//! documents them. `shares`, a setting of the host, goes with any: `burn(shares=8192)`. Left out: different vCPU numbers within a group (write two groups).
+//! There is one group per comma: `KIND[(key=value;...)]` and a number: `:N` (N VMs with two vCPUs each) or
+//! `=NxM` (N VMs with M vCPUs each). Without a number it is one VM. The kinds and parameters are
+//! vsteer-guest's; its README documents them. `shares`, a setting of the host, is possible for any kind:
+//! `burn(shares=8192)`. Left out: different numbers of vCPUs within a group (write two groups).
 
 use std::fmt;
 use std::str::FromStr;
 use vsteer_core::{Fault, FaultKind};
 
-/// vCPUs per VM where the specification says nothing.
+/// The default number of vCPUs per VM.
 pub const DEFAULT_VCPUS: u32 = 2;
-/// More VMs than this are a mistake on a machine that one tries things on.
+/// More VMs than this are a mistake on a test machine.
 const MAX_VMS: u32 = 64;
 /// QEMU's q35 machine allows more; a lab does not need them.
 const MAX_VCPUS: u32 = 64;
@@ -27,13 +28,14 @@ const KINDS: &[(&str, &[&str])] = &[
     ("program", &["run"]),
 ];
 
-/// Those whose values are no numbers; the guest's own reader says what is wrong with one.
+/// Parameters whose values are not numbers; the guest's own parser reports errors in these.
 const WORDS: [&str; 4] = ["rates", "arrivals", "service", "run"];
 
-/// The parameter that is no workload's: the VM's CPU shares, as libvirt counts them (1,024 unless said).
+/// The parameter that does not belong to the workload: the VM's CPU shares, as libvirt counts them (default
+/// 1,024).
 const SHARES: &str = "shares";
 
-/// What of a workload is the guest's, and the VM's CPU shares where it names them.
+/// Splits a workload into the guest's part and the VM's CPU shares, if given.
 pub fn split_shares(workload: &str) -> (String, Option<u32>) {
     let is_shares = |part: &&str| part.split_once('=').is_some_and(|(key, _)| key == SHARES);
     let (shares, rest): (Vec<&str>, Vec<&str>) = workload.split(',').partition(is_shares);
@@ -46,9 +48,9 @@ pub fn split_shares(workload: &str) -> (String, Option<u32>) {
 pub struct Group {
     /// The workload, as vsteer-guest reads it: `burn`, `periodic,period_us=5000`.
     pub workload: String,
-    /// How many VMs.
+    /// The number of VMs.
     pub vms: u32,
-    /// vCPUs of each.
+    /// The vCPUs of each VM.
     pub vcpus: u32,
 }
 
@@ -60,7 +62,7 @@ pub struct Spec {
 }
 
 impl Default for Spec {
-    /// Two burners and two with 10 ms timers, two vCPUs each.
+    /// Two burners and two VMs with 10 ms timers, two vCPUs each.
     fn default() -> Self {
         let group = |workload: &str| Group { workload: workload.into(), vms: 2, vcpus: DEFAULT_VCPUS };
         Spec { groups: vec![group("burn"), group("periodic")] }
@@ -102,7 +104,7 @@ impl fmt::Display for Spec {
 }
 
 fn group(text: &str) -> Result<Group, String> {
-    // The count begins behind the parameters, whose own `=` does not count.
+    // The number follows the parameters, whose own `=` does not count.
     let parameters_end = match (text.find('('), text.rfind(')')) {
         (Some(_), Some(close)) => close + 1,
         (Some(_), None) => return Err(format!("`{text}` lacks its `)`")),

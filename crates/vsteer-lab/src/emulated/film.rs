@@ -1,8 +1,10 @@
-//! What does a VM with Linux (linux.rs) need to play a film? A player and a film.
+//! Adds a player and a film to a VM with Linux (linux.rs).
 //!
-//! The player is MPlayer, from this system's package, unmodified, with the libraries that `ldd` names. The film is made here by ffmpeg, the same each time: MPEG-4, 320x240, 20 frames per second, as the one in the paper on VIT.
-//! It moves and is full of noise, so that a frame takes 12 ms of the emulated pCPU, and the VM a quarter of its time: the decoder's work grows with the
-//! bits, and a picture that compresses well would hardly need the pCPU.
+//! The player is MPlayer, unmodified from this system's package, with the libraries that `ldd` lists. ffmpeg
+//! makes the film here, always the same: MPEG-4, 320x240, 20 frames per second, like the one in the paper on
+//! VIT. It moves and has much noise, so that a frame takes 12 ms of the emulated pCPU, and the VM a quarter
+//! of the pCPU's time. The decoder's work grows with the number of bits, and a film that compresses well
+//! would need little CPU.
 //!
 //! Left out: sound, a display.
 
@@ -15,18 +17,18 @@ use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// What tells the host of a program's timers; it is built beside vsteer.
+/// The library that reports a program's timers to the host; it is built beside vsteer.
 const LIBRARY: &str = "libvsteer_vit.so";
-/// Of the film, s; it is played again and again.
+/// The length of the film, s; it is played repeatedly.
 const LONG_S: u32 = 10;
 const SOURCE: &str = "testsrc2=size=320x240:rate=20";
 const NOISE: &str = "noise=alls=60:allf=t";
 const QUALITY: &str = "2";
 
-/// Puts player, film and what tells the host of the player's timers into a VM's initramfs.
+/// Adds the player, the film, and the library that reports the player's timers to the host.
 ///
 /// # Errors
-/// A program that is not here, a film that cannot be made.
+/// A missing program, or a film that cannot be made.
 pub fn put(initramfs: &mut Initramfs, options: &Options) -> Result<(), Fault> {
     initramfs.program("usr/bin/mplayer", &program("mplayer", "mplayer")?)?;
     let library = options.vsteer.with_file_name(LIBRARY);
@@ -42,11 +44,11 @@ pub fn put(initramfs: &mut Initramfs, options: &Options) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes the film; `folder` is for its work.
+/// Makes the film; `folder` is for temporary files.
 fn film(folder: &Path) -> Result<Vec<u8>, Fault> {
     let scratch = folder.join("film.avi");
     let mut ffmpeg = Command::new(program("ffmpeg", "ffmpeg")?);
-    // As many threads as there are pCPUs would make it another film elsewhere.
+    // One thread, because a number of threads that depends on the machine would give another film.
     ffmpeg
         .args(["-v", "error", "-y", "-bitexact", "-filter_threads", "1", "-f", "lavfi", "-i", SOURCE])
         .args(["-t", &LONG_S.to_string(), "-vf", NOISE, "-c:v", "mpeg4", "-q:v", QUALITY])

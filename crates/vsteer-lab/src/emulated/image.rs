@@ -1,10 +1,12 @@
-//! What does the emulated host boot? An initramfs: vsteer-guest as the first program, vsteer with its libraries,
+//! Builds the initramfs of the emulated host: vsteer-guest as the first program, vsteer with its libraries,
 //! modules, the job and its files.
 //!
-//! Not compressed: QEMU puts it into memory at once, and unpacking would be emulated. `vsteer` is put in without its
-//! debug sections where `strip` is installed (it comes with the linker), which saves the host memory.
+//! It is not compressed, because QEMU puts it into memory at once, and decompression would be emulated. If
+//! `strip` is installed (it comes with the linker), `vsteer` is added without its debug sections, which saves
+//! memory.
 //!
-//! Where a case builds C sources ([`tree`]), make, the compiler and the sources too; where a VM has Linux ([`linux`]), QEMU and what it boots.
+//! If a case builds C sources ([`tree`]), it also has make, the compiler and the sources. If a VM has Linux
+//! ([`linux`]), it also has QEMU and the files that QEMU boots.
 //!
 //! Left out: a shell, and everything else of a distribution.
 
@@ -16,10 +18,10 @@ use crate::image::modules;
 use crate::image::read_guest;
 use vsteer_core::Fault;
 
-/// The initramfs.
+/// Builds the initramfs.
 ///
 /// # Errors
-/// A program or module that is not there.
+/// A missing program or module.
 pub fn build(kernel: &FullKernel, options: &Options, job: &Job, text: &str) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "run", "tmp", "etc"]);
     initramfs.put("init", 0o755, &read_guest(&options.guest)?);

@@ -1,6 +1,7 @@
-//! What shall an emulated host do? Cases, each a set-up of VMs and competitors that is recorded.
+//! The job of an emulated host: cases, each a set-up of VMs and competitors that is recorded.
 //!
-//! People write TOML; what the host inside reads is in text.rs. An unknown key is an error. Several cases in one boot cost one boot.
+//! People write TOML; text.rs makes the form that the host inside reads. An unknown key is an error. Several
+//! cases in one boot share the cost of the boot.
 //!
 //! Left out: settings of single threads other than vCPUs.
 
@@ -10,33 +11,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// All that is done in one boot.
+/// Everything to do in one boot.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// pCPUs of the host.
     #[serde(default = "two")]
     pub pcpus: u32,
-    /// NUMA nodes of the host, of equally many pCPUs.
+    /// NUMA nodes of the host, each with the same number of pCPUs.
     #[serde(default = "one")]
     pub nodes: u32,
     /// Its memory, MiB.
     #[serde(default = "gibibyte")]
     pub memory_mib: u32,
-    /// Before the first case: the kernel works on for some seconds after boot. Virtual s.
+    /// Time before the first case, virtual s, because the kernel still works for some seconds after boot.
     #[serde(default = "fifteen")]
     pub settle_s: u32,
-    /// Where the observer runs.
+    /// The pCPUs of the observer.
     #[serde(default = "first")]
     pub observer_cpus: String,
-    /// An instruction takes 2^shift ns: the higher, the fewer instructions a virtual second costs, and the slower a pCPU the
-    /// VMs have.
+    /// An instruction takes 2^shift ns. A higher value means fewer instructions per virtual second, and a
+    /// slower pCPU for the VMs.
     #[serde(default = "one")]
     pub shift: u32,
-    /// Files below /files/ that commands read, and what they hold.
+    /// Files below /files/ for commands, with their content.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// One after the other.
+    /// The cases, executed in order.
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
 }
@@ -45,65 +46,70 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// Its name and that of its folder.
+    /// Its name, also the name of its folder.
     pub name: String,
-    /// Before recording, virtual s. With `begin_s`, from the changes to the recording.
+    /// Time before the recording, virtual s. With `begin_s`: time between the changes and the recording.
     #[serde(default = "two")]
     pub settle_s: u32,
-    /// Recording begins so many virtual s after the VMs were started, by this case or by the one that it continues in the
-    /// end: cases that continue one another stay with their servers' schedules however long each takes.
+    /// The recording begins this many virtual s after the VMs were started, by this case or by the first case
+    /// that it continues. So continued cases follow their servers' schedules, however long each takes.
     pub begin_s: Option<u32>,
-    /// For how long is recorded, virtual s.
+    /// Length of the recording, virtual s.
     #[serde(default = "ten")]
     pub record_s: u32,
-    /// Record at all? Without, guests alone measure: what the observer costs them is the difference.
+    /// Record at all? Without it, only the guests measure. The difference shows the observer's cost to them.
     #[serde(default = "yes")]
     pub observe: bool,
-    /// Ask the guests for what they counted, soon after the first sample and soon before the last? That wakes their VMs'
-    /// emulator threads, which may change what a weight counts for on Linux 7.3; without, there is nothing to hold a
-    /// recording against but itself.
+    /// Ask the guests for their counts, soon after the first sample and soon before the last? This wakes
+    /// their VMs' emulator threads, which may change the effect of a weight on Linux 7.3. Without it, the
+    /// recording can only be compared with itself.
     #[serde(default = "yes")]
     pub ask: bool,
-    /// Write access logs every so many virtual s, for a command that reads them; without, at the case's end alone.
+    /// Write access logs every this many virtual s, for a command that reads them; otherwise only at the
+    /// case's end.
     pub log_every_s: Option<u32>,
-    /// What happens to VMs while it is recorded.
+    /// Events of VMs during the recording.
     #[serde(default, rename = "event")]
     pub happens: Vec<Event>,
-    /// What vsteer does besides, on the observer's pCPU, from where recording begins: its words. It is interrupted at the
-    /// end of `record_s`. What it said and how it ended is in `command.out`, `command.txt` and `command.status`.
+    /// The words of another vsteer command that runs on the observer's pCPU, from the start of the recording.
+    /// It is interrupted at the end of `record_s`. Its output and exit status are in `command.out`,
+    /// `command.txt` and `command.status`.
     #[serde(default)]
     pub command: Vec<String>,
-    /// The command begins before the case settles, and the case goes on once it has said `vsteer: ready`.
+    /// The command starts before the case settles, and the case continues after it has printed `vsteer:
+    /// ready`.
     #[serde(default)]
     pub ahead: bool,
-    /// So often the command is begun and, once it is ready, interrupted, before it begins for the case: `cycles.txt` has what the kernel had of
-    /// eBPF and memory before and after.
+    /// How often the command is started and, once it is ready, interrupted, before it starts for the case.
+    /// `cycles.txt` has the kernel's eBPF objects and memory before and after.
     #[serde(default)]
     pub cycles: u32,
-    /// From sample to sample, virtual ms. While one is taken and written the pCPUs take turns in being emulated, and the
-    /// VMs' stands still for some ms to some tens of ms, which their timers feel: the fewer the better.
+    /// Time between samples, virtual ms. While a sample is taken and written, the pCPUs are emulated in turn.
+    /// Then the VMs' pCPU stands still for some ms to some tens of ms, which affects their timers. So fewer
+    /// samples are better.
     #[serde(default = "second")]
     pub interval_ms: u32,
     /// Record every context switch.
     #[serde(default)]
     pub events: bool,
-    /// How samples are taken: `ebpf`, or `schedstat`, which begins in no time, whereas checking eBPF programs holds the VMs' pCPU
-    /// for seconds.
+    /// How samples are taken: `ebpf` or `schedstat`. `schedstat` starts immediately, while checking eBPF
+    /// programs occupies the VMs' pCPU for seconds.
     #[serde(default)]
     pub collector: Collector,
     /// The scheduler's base slice, us (Linux 6.6 and later).
     pub base_slice_us: Option<u64>,
-    /// Files of /proc or /sys and what they hold during the case.
+    /// Files of /proc or /sys, with their content during the case.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
-    /// The VMs and competitors of the case before go on running, with these changes: a change is measured on the very
-    /// VMs that were there before it. Then the case names none of its own.
+    /// The VMs and competitors of the previous case continue to run, with these changes. So a change is
+    /// measured on the same VMs. Then the case itself names no VMs or competitors.
     #[serde(default)]
     pub continues: bool,
-    /// New limits, of a case that continues; files and slices hold for their case alone, these until the VMs end.
+    /// New limits, for a case that continues. Files and slices apply only to their case; these limits apply
+    /// until the VMs end.
     #[serde(default, rename = "change")]
     pub changes: Vec<Change>,
-    /// VMs; of a case that continues, those that go on running.
+    /// The VMs; for a case that continues, those that continue to run.
     #[serde(default, rename = "vm")]
     pub vms: Vec<Start>,
     /// Competitors: processes with one thread.
@@ -115,14 +121,14 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collector {
-    /// Measured in the kernel.
+    /// With counters in the kernel.
     #[default]
     Ebpf,
     Schedstat,
 }
 
 impl Collector {
-    /// As the observer's command line has it.
+    /// The word on the observer's command line.
     pub fn word(self) -> &'static str {
         match self {
             Collector::Ebpf => "ebpf",
@@ -131,49 +137,49 @@ impl Collector {
     }
 }
 
-/// What happens to a VM, so long after recording began.
+/// An event of a VM, with its time after the start of the recording.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
     pub at_s: u32,
-    /// Which VM; `command` where the case's command is killed; `cpuN` where a pCPU goes or comes.
+    /// The VM; `command` if the case's command is killed; `cpuN` if a pCPU goes offline or online.
     pub vm: String,
     pub what: Happens,
 }
 
-/// What can happen to a VM.
+/// The kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happens {
-    /// It is killed, and its cgroup goes.
+    /// The VM is killed, and its cgroup is removed.
     Stop,
-    /// It is started anew, its schedule too.
+    /// The VM is started again, and so is its schedule.
     Start,
     /// Its access log becomes `NAME.log.1`, and a new one begins.
     Rotate,
-    /// It loses its quota.
+    /// The VM loses its quota.
     Unlimit,
-    /// Its last vCPU is unplugged: the thread ends, and the rest of it stays with the VM.
+    /// Its last vCPU is unplugged: the thread ends, and the VM keeps the vCPU's other resources.
     Unplug,
-    /// It is moved, live, into another process, as the VM `NAME-moved`: one with Linux alone.
+    /// A live migration to another process, as the VM `NAME-moved`; only for VMs with Linux.
     Migrate,
-    /// A pCPU (`cpuN` in the VM's place) goes.
+    /// A pCPU (`cpuN` in place of the VM) goes offline.
     Offline,
-    /// It comes back.
+    /// The pCPU comes online.
     Online,
-    /// The case's command is killed, without a chance to take back anything.
+    /// The case's command is killed, so that it cannot roll anything back.
     Kill,
 }
 
 impl Case {
-    /// Is a VM of this name moved meanwhile?
+    /// Does a VM with this name move during the case?
     pub fn moves(&self, name: &str) -> bool {
         self.happens.iter().any(|e| e.what == Happens::Migrate && e.vm == name)
     }
 }
 
 impl Happens {
-    /// As the host inside is told.
+    /// The word in the text for the host inside.
     pub fn word(self) -> &'static str {
         match self {
             Happens::Stop => "stop",
@@ -189,16 +195,16 @@ impl Happens {
     }
 }
 
-/// New limits of a VM or competitor that runs.
+/// New limits of a running VM or competitor.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     pub name: String,
     /// `cpu.weight`.
     pub weight: Option<u32>,
-    /// Quota of the whole, us per period; 0: none.
+    /// Quota of the whole VM or competitor, us per period; 0 means none.
     pub quota_us: Option<u64>,
-    /// Period of the quota, us; the kernel's own 100 ms, if not given.
+    /// Period of the quota, us; by default the kernel's own 100 ms.
     pub quota_period_us: Option<u64>,
 }
 
@@ -207,24 +213,24 @@ pub struct Change {
 #[serde(deny_unknown_fields)]
 pub struct Start {
     pub name: String,
-    /// vCPUs (of a VM).
+    /// vCPUs (only of a VM).
     pub vcpus: Option<u32>,
-    /// As vsteer-guest's README has it.
+    /// The workload, in the form of vsteer-guest's README.
     pub workload: String,
-    /// It has an operating system, Linux, under QEMU, whatever its workload; a player has one anyway.
+    /// It runs Linux under QEMU, for any workload; a player always does.
     #[serde(default)]
     pub linux: bool,
-    /// pCPUs of all its threads; any, if not given.
+    /// pCPUs of all its threads; default: any.
     pub cpus: Option<String>,
     /// pCPUs of each vCPU.
     pub vcpu_cpus: Option<Vec<String>>,
     /// `cpu.weight`.
     pub weight: Option<u32>,
-    /// Quota of the whole, us per period.
+    /// Quota of the whole VM or competitor, us per period.
     pub quota_us: Option<u64>,
     /// Quota of each vCPU, us per period.
     pub vcpu_quota_us: Option<u64>,
-    /// Period of quotas, us; the kernel's own 100 ms, if not given.
+    /// Period of quotas, us; by default the kernel's own 100 ms.
     pub quota_period_us: Option<u64>,
     /// `other`, `batch`, `idle`, `ext`, `fifo:N`, `rr:N`.
     pub class: Option<String>,
@@ -339,7 +345,7 @@ impl Job {
         self.cases.iter().flat_map(|case| &case.processes).any(|p| p.kind() == "build")
     }
 
-    /// Has any of its VMs a Linux?
+    /// Does any of its VMs run Linux?
     pub fn has_linux(&self) -> bool {
         self.plays()
             || !self.programs().is_empty()
@@ -356,7 +362,7 @@ impl Job {
         self.cases.iter().flat_map(|case| &case.vms).any(|vm| vm.kind() == "play")
     }
 
-    /// Gives the cases that continue another its VMs and competitors.
+    /// Copies the VMs and competitors to the cases that continue another one.
     fn inherit(&mut self) -> Result<(), Fault> {
         let mut before: Option<(Vec<Start>, Vec<Start>)> = None;
         for case in &mut self.cases {
@@ -373,10 +379,10 @@ impl Job {
         Ok(())
     }
 
-    /// Is it one that can be done?
+    /// Checks that the job is possible.
     ///
     /// # Errors
-    /// `BadInput` naming case, VM and what is wrong.
+    /// `BadInput` with the case, the VM and the reason.
     pub fn check(&self) -> Result<(), Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
         if !(1..=16).contains(&self.pcpus) || self.nodes == 0 || !self.pcpus.is_multiple_of(self.nodes) {
@@ -480,8 +486,8 @@ impl Job {
         }
     }
 
-    /// Why the case's times mean nothing; `None` where they are exact: VMs and competitors have one pCPU together, and
-    /// the observer another.
+    /// Why the case's times mean nothing; `None` if they are exact. They are exact if the VMs and competitors
+    /// share one pCPU, and the observer has another.
     pub fn inexact(&self, case: &Case) -> Option<String> {
         let mut busy = CpuSet::default();
         for start in case.vms.iter().chain(&case.processes) {
@@ -521,14 +527,14 @@ fn check_quotas<const N: usize>(name: &str, quotas: [Option<u64>; N]) -> Result<
     Ok(())
 }
 
-/// Can it be a file that commands read?
+/// Is this a valid path for a file that commands read?
 pub fn is_file(path: &str) -> bool {
     let below = path.strip_prefix("/files/").unwrap_or_default();
     let plain = Path::new(below).components().all(|c| matches!(c, Component::Normal(_)));
     plain && !below.is_empty() && !below.ends_with('/') && !below.contains(char::is_whitespace)
 }
 
-/// Can it be a file's name, and a VM's? As vsteer-guest has it (its host/job.rs).
+/// Is this a valid name for a file or a VM? The rule is vsteer-guest's (its host/job.rs).
 pub fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')

@@ -1,9 +1,11 @@
-//! What does a VM of the emulated host need to have a Linux? QEMU, a kernel, and an initramfs.
+//! Adds what a VM of the emulated host needs to run Linux: QEMU, a kernel, and an initramfs.
 //!
-//! All of it is this system's own, unmodified: QEMU from its package, with the libraries that `ldd` names; the kernel is the emulated host's. What runs in it
-//! is vsteer-guest, as the first program, where a case plays a film the player ([`film`]), and what cases compile to run. QEMU's firmware is looked for where QEMU looks.
+//! All parts come unmodified from this system: QEMU from its package, with the libraries that `ldd` lists;
+//! the kernel is the emulated host's. In the VM, vsteer-guest is the first program. If a case plays a film,
+//! the player is there too ([`film`]), and so are the programs that cases compile. QEMU's firmware is taken
+//! from QEMU's search folders.
 //!
-//! Left out: a display, a disk: the guest has its initramfs alone.
+//! Left out: a display, a disk: the guest has only its initramfs.
 
 use super::job::Job;
 use super::{Options, film};
@@ -18,17 +20,17 @@ use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// What a microvm boots a kernel with.
+/// The firmware with which a microvm boots a kernel.
 const FIRMWARE: &[&str] = &["bios-microvm.bin", "linuxboot_dma.bin"];
-/// Where QEMU inside looks.
+/// The folder in which QEMU inside looks for firmware.
 const FIRMWARE_FOLDER: &str = "usr/share/qemu";
-/// What the VM's port of virtio-serial needs, where something in it listens there.
+/// The modules for the VM's port of virtio-serial, if a program in it uses that port.
 const PORT: &[&str] = &["virtio_mmio", "virtio_console"];
 
-/// Puts it all in.
+/// Adds all parts.
 ///
 /// # Errors
-/// A program that is not here, a film that cannot be made.
+/// A missing program, or a film that cannot be made.
 pub fn put(
     initramfs: &mut Initramfs,
     kernel: &FullKernel,
@@ -65,7 +67,7 @@ pub fn put(
     Ok(())
 }
 
-/// Where QEMU looks for firmware.
+/// The folders in which QEMU looks for firmware.
 fn folders(emulator: &Path) -> Result<Vec<PathBuf>, Fault> {
     let text = command::output(Command::new(emulator).args(["-L", "help"]), LIMIT)?;
     Ok(text.lines().map(|line| PathBuf::from(line.trim())).collect())

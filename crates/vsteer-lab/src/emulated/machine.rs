@@ -1,19 +1,22 @@
-//! How is a host emulated so that nothing in it depends on the machine that emulates it? QEMU's instruction counting.
+//! Runs an emulated host whose behaviour does not depend on the real machine, with QEMU's instruction
+//! counting.
 //!
-//! - `-icount shift=1,sleep=off`: the clock is the number of instructions, 2 ns each (a job may say otherwise), and time in which every pCPU idles
-//!   passes at once. `thread=single`: pCPUs take turns in one thread, always the same.
-//! - `-rtc ...,clock=vm`, `-seed`, `-cpu ...,-rdrand`, `nokaslr`: no time, no chance from outside.
-//! - `-cpu EPYC,+svm`: QEMU emulates AMD's virtualisation, not Intel's. `-monitor`: its MWAIT spins, which would keep an
-//!   idle pCPU busy.
-//! - No disk, no network: QEMU serves these from its main thread, when this machine gets to it, and each time makes the
-//!   pCPUs take turns at another instruction. Results leave by memory that both sides see (vsteer-guest, host/window.rs).
-//! - `maxcpus=1`: vsteer-guest starts the other pCPUs once the kernel is up. Linux 6.1 waits for them without end if it
-//!   does so itself (seen in QEMU 7.2).
-//! - `tsc=reliable`: the kernel must not judge one clock by another at moments of its own choice.
+//! - `-icount shift=1,sleep=off`: the clock is the number of instructions, 2 ns each (a job may change this).
+//!   Time in which every pCPU idles passes at once. `thread=single`: one thread emulates the pCPUs in turn,
+//!   always in the same order.
+//! - `-rtc ...,clock=vm`, `-seed`, `-cpu ...,-rdrand`, `nokaslr`: no time and no randomness from outside.
+//! - `-cpu EPYC,+svm`: QEMU emulates AMD's virtualisation, not Intel's. `-monitor`: QEMU's MWAIT spins, which
+//!   would keep an idle pCPU busy.
+//! - No disk, no network: QEMU serves these from its main thread at times that depend on the real machine,
+//!   and each time changes the instruction at which the pCPUs take turns. Results leave through memory that
+//!   both sides see (vsteer-guest, host/window.rs).
+//! - `maxcpus=1`: vsteer-guest starts the other pCPUs after the kernel's boot. If Linux 6.1 does so itself,
+//!   it waits for them without end (seen in QEMU 7.2).
+//! - `tsc=reliable`: the kernel must not compare clocks at times that it chooses itself.
 //!
 //! Source: QEMU 7.2, `docs/devel/tcg-icount.rst`, `accel/tcg/tcg-accel-ops-rr.c`.
 //!
-//! Left out: QEMU's own record and replay, which would store what is not random here.
+//! Left out: QEMU's own record and replay, which would store random events that do not occur here.
 
 use super::job::Job;
 use crate::command;
@@ -27,34 +30,34 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// An instruction takes 2^SHIFT ns where a job cannot say.
+/// An instruction takes 2^SHIFT ns, for hosts whose job cannot set this.
 pub const SHIFT: u32 = 1;
-/// What vsteer-guest begins its lines with (its host/mod.rs).
+/// The start of vsteer-guest's lines (its host/mod.rs).
 const SAYS: &str = "vsteer-emulated: ";
-/// Room for results, a power of two as every PCI resource; the file has holes where nothing was written.
+/// Room for results, a power of two like every PCI resource. Unwritten parts take no disk space.
 const RESULTS_MIB: u64 = 256;
-/// The file in the folder of results that every run leaves.
+/// The file that every run leaves in the folder of results.
 pub const CONSOLE: &str = "console.txt";
-/// From the last that it has to say to the end of its power, by the clock on the wall.
+/// The time from the last line to the power-off, wall-clock time.
 const POWER_OFF_WITHIN: Duration = Duration::from_secs(15);
-/// Lines of the console that a fault shows.
+/// How many lines of the console a fault shows.
 const LAST_LINES: usize = 12;
 
 /// The files of a run.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// What it boots.
+    /// The initramfs that it boots.
     pub initramfs: PathBuf,
-    /// The memory that it writes results to.
+    /// The memory to which it writes results.
     pub results: PathBuf,
-    /// What it said.
+    /// Its console output.
     pub console: PathBuf,
-    /// What QEMU said.
+    /// QEMU's output.
     pub words: PathBuf,
 }
 
 impl Files {
-    /// In this folder.
+    /// The files in this folder.
     pub fn below(folder: &Path) -> Files {
         let file = |name: &str| folder.join(name);
         Files {
@@ -67,9 +70,9 @@ impl Files {
 }
 
 impl Files {
-    /// QEMU's arguments for the memory by which results leave.
+    /// QEMU's arguments for the memory with the results.
     pub fn window(&self) -> [String; 4] {
-        // A comma would end the file's name.
+        // A comma would end the file name, so it is doubled.
         let results = self.results.to_string_lossy().replace(',', ",,");
         let memory =
             format!("memory-backend-file,id=results,share=on,size={RESULTS_MIB}M,mem-path={results}");
@@ -77,18 +80,18 @@ impl Files {
     }
 }
 
-/// An emulated host that is to run.
+/// An emulated host to run.
 pub struct Machine<'a> {
     pub emulator: &'a Path,
     pub kernel: &'a FullKernel,
-    /// What decides its size.
+    /// The job, which determines its size.
     pub job: &'a Job,
     pub seed: u64,
     pub files: &'a Files,
 }
 
 impl Machine<'_> {
-    /// QEMU's version, as it says itself.
+    /// QEMU's version, as QEMU reports it.
     ///
     /// # Errors
     /// It cannot be run.
@@ -124,7 +127,7 @@ impl Machine<'_> {
         all
     }
 
-    /// Runs it; its results.
+    /// Runs the host; returns its results.
     ///
     /// # Errors
     /// As [`boot`].
@@ -133,12 +136,12 @@ impl Machine<'_> {
     }
 }
 
-/// Runs a host of such a kind until it powers off; its results. Its first program is vsteer-guest, whose lines are read on the
-/// emulator's standard output. Of the files, what it said remains.
+/// Runs a host of this kind until it powers off; returns its results. Its first program is vsteer-guest,
+/// whose lines arrive on the emulator's standard output. Of the files, only the console output remains.
 ///
 /// # Errors
-/// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
-/// interrupted: with the console's last lines.
+/// The host reported a failure, ended without reporting that it is done, did not end within `limit`, or the
+/// person interrupted. The fault has the console's last lines.
 pub fn boot(emulator: &Path, arguments: &[String], files: &Files, limit: Duration) -> Result<Vec<u8>, Fault> {
     let _slot = slots::take()?;
     let results = watched_boot(emulator, arguments, files, limit).and_then(|bytes| {
@@ -148,14 +151,15 @@ pub fn boot(emulator: &Path, arguments: &[String], files: &Files, limit: Duratio
             .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
         Ok(results)
     });
-    // Neither is of use to anybody, also where the boot failed: the one can be had again, the other is read.
+    // Neither is needed any more, even if the boot failed: the initramfs can be built again, and the results
+    // have been read.
     for file in [&files.initramfs, &files.results] {
         let _ = std::fs::remove_file(file);
     }
     results
 }
 
-/// How many bytes of results there are.
+/// Boots and watches the host; returns the number of bytes of results.
 fn watched_boot(
     emulator: &Path,
     arguments: &[String],
@@ -166,7 +170,7 @@ fn watched_boot(
     results.map_err(|e| Fault::io(format!("making {}", files.results.display()), &e))?;
     let words = std::fs::File::create(&files.words)
         .map_err(|e| Fault::io(format!("writing {}", files.words.display()), &e))?;
-    // Inside `timeout`, so that it ends even if this program is killed meanwhile.
+    // Runs inside `timeout`, so that it ends even if this program is killed.
     let mut child = Command::new("timeout")
         .args(["--kill-after=5", &(limit.as_secs() + 5).to_string()])
         .arg(emulator)
@@ -227,8 +231,8 @@ fn lines_of(out: ChildStdout) -> Receiver<String> {
     lines
 }
 
-/// Gathers the console until it ends, showing the host's progress; did it end? A hypervisor may not find the power's
-/// switch: then this ends a while after the last that matters was said.
+/// Collects the console until it ends, and shows the host's progress. Returns whether it ended. A hypervisor
+/// may not find the power switch; then this returns some time after the last relevant line.
 fn watch(lines: &Receiver<String>, said: &mut Vec<String>, limit: Duration) -> Result<bool, Fault> {
     let begun = Instant::now();
     let mut through = None;

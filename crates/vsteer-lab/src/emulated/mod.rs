@@ -1,20 +1,22 @@
-//! A whole Linux host with KVM guests in QEMU's exact virtual time: `vsteer lab emulated run JOB.toml -o FOLDER`.
+//! A whole Linux host with KVM guests in QEMU's exact virtual time: `vsteer lab emulated run JOB.toml -o
+//! FOLDER`.
 //!
 //! ```text
-//! job      what shall be done: cases of VMs, competitors, settings   modules  which kernel modules, in which order
-//! text     the same, as the host inside reads it
+//! job      the job: cases of VMs, competitors, settings               modules  which kernel modules, in which order
+//! text     the same, in the form for the host inside
 //! image    the initramfs: vsteer-guest, vsteer and its libraries     machine  QEMU: run, watch, end
-//! tree     C sources and a compiler, linux  a guest with Linux, film  a player in it, where a case needs them
-//! results  what came out: recordings, what the guests measured, checksums
+//! tree     C sources and a compiler, linux  a guest with Linux, film  a player in it, if a case needs them
+//! results  the results: recordings, what the guests measured, checksums
 //! ```
-//! The host inside is emulated instruction by instruction; its clock is the number of instructions executed, so what
-//! happens in it repeats to the byte, however loaded the machine is that emulates it. With VMs and competitors on ONE
-//! pCPU its times are exact; where they have more, pCPUs take turns in being emulated and times mean nothing: then
-//! recordings are function only, and no timing is reported ([`job::Job::inexact`]). The unit of time is an instruction
-//! (of 2 ns, unless a job says otherwise): no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
+//! The host inside is emulated instruction by instruction. Its clock is the number of executed instructions.
+//! So its behaviour repeats to the byte, for any load of the real machine. With VMs and competitors on ONE
+//! pCPU its times are exact. If they have more pCPUs, these are emulated in turn and times mean nothing. Then
+//! recordings only test functions, and no timing is reported ([`job::Job::inexact`]). The unit of time is an
+//! instruction (of 2 ns, unless a job sets another value). There are no caches, TLBs or costs of exits. So
+//! numbers are repeatable counts of work, not a processor's nanoseconds.
 //!
-//! Left out: Intel's VMX (QEMU emulates AMD's SVM), networks, disks. What runs inside is vsteer-guest's own VMM, and QEMU with Linux only where a
-//! case asks for that (linux.rs).
+//! Left out: Intel's VMX (QEMU emulates AMD's SVM), networks, disks. The VMs run in vsteer-guest's own VMM,
+//! and in QEMU with Linux only if a case asks for it (linux.rs).
 
 mod film;
 pub mod image;
@@ -38,24 +40,24 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// What a run needs beside the job.
+/// The settings of a run, in addition to the job.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where kernels are kept.
+    /// The folder for kernels.
     pub cache: PathBuf,
     pub kernel: Which,
     /// The guest program (static).
     pub guest: PathBuf,
     pub vsteer: PathBuf,
-    /// Where results go; an earlier run's are replaced.
+    /// The folder for results; it replaces those of an earlier run.
     pub output: PathBuf,
-    /// The most that it may take, by the clock on the wall.
+    /// The time limit, wall-clock time.
     pub limit: Duration,
-    /// Decides what QEMU draws.
+    /// The seed of QEMU's random numbers.
     pub seed: u64,
 }
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {
     pub kernel: FullKernel,
@@ -63,18 +65,19 @@ pub struct Ran {
     /// ns per instruction.
     pub ns_per_instruction: u32,
     pub seed: u64,
-    /// By the clock on the wall, s.
+    /// Wall-clock time, s.
     pub took_s: f64,
     /// The cases, in order.
     pub cases: Vec<CaseResult>,
-    /// Of all files of all cases: equal for equal runs.
+    /// Over all files of all cases; equal runs have equal values.
     pub sha256: String,
 }
 
-/// Fetches the kernel, boots it, does the job and reads what came of it.
+/// Fetches the kernel, boots it, does the job and reads the results.
 ///
 /// # Errors
-/// A job that cannot be, a kernel that is not offered, a host that fails, hangs or is interrupted: with its last words.
+/// An impossible job, a kernel that is not available, a host that fails, hangs or is interrupted, with its
+/// last lines.
 pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     job.check()?;
     interrupt::watch()?;
@@ -82,7 +85,7 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     run_on(kernel, job, options)
 }
 
-/// The same on a kernel that is there already.
+/// The same with a kernel that was fetched before.
 ///
 /// # Errors
 /// As [`run`].
@@ -98,7 +101,7 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     check_as_guest(&text, &options.guest, &options.output.join("job.txt"))?;
     let initramfs = image::build(&kernel, options, job, &text)?;
     let mib = initramfs.len() >> 20;
-    // The kernel unpacks it into memory before it frees what it was in.
+    // The kernel unpacks the initramfs before it frees the packed one.
     if 2 * mib > job.memory_mib as usize {
         let what =
             format!("an initramfs of {mib} MiB does not fit twice into memory_mib = {}", job.memory_mib);
@@ -128,13 +131,13 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     Ok(ran)
 }
 
-/// The program that will read the job inside reads it here first: what it would refuse after a boot it refuses now.
-/// `file` is what it reads, and its name tells it the kind of job.
+/// The program that reads the job inside checks it here first, so that its errors appear before the boot.
+/// `file` is the file that it reads; the file's name gives the kind of job.
 ///
 /// # Errors
 /// What is wrong with the program or the job.
 pub fn check_as_guest(text: &str, guest: &Path, file: &Path) -> Result<(), Fault> {
-    // Says what is wrong with the program, if something is.
+    // Reports what is wrong with the program, if anything.
     read_guest(guest)?;
     write_file(file, text)?;
     let checked =
@@ -148,18 +151,18 @@ pub fn check_as_guest(text: &str, guest: &Path, file: &Path) -> Result<(), Fault
         .help(format!("mend the job; {} is what vsteer-guest reads", file.display())))
 }
 
-/// What a kernel must have to be this one.
+/// The options that this kernel must have.
 pub fn needed(which: Which) -> &'static [&'static str] {
     if which == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST }
 }
 
-/// Empties the folder for results, if nothing but an earlier run's results can be in it.
+/// Empties the folder for results, if it can only contain results of an earlier run.
 ///
 /// # Errors
-/// It holds something else, or cannot be emptied.
+/// It contains something else, or cannot be emptied.
 pub fn clear(folder: &Path) -> Result<(), Fault> {
     let filled = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    // Every run leaves it, also one that failed or was interrupted.
+    // Every run leaves this file, even one that failed or was interrupted.
     if filled && !folder.join(machine::CONSOLE).is_file() {
         return Err(Fault::new(FaultKind::Usage, format!("{} holds something else", folder.display()))
             .because("it is not empty, and not the result of an earlier run, which would be replaced")
@@ -173,7 +176,7 @@ pub fn clear(folder: &Path) -> Result<(), Fault> {
 /// Reads a job from a file.
 ///
 /// # Errors
-/// It cannot be read or is none, with line and key.
+/// It cannot be read or is not a job, with line and key.
 pub fn read_job(file: &Path) -> Result<Job, Fault> {
     let text =
         std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;

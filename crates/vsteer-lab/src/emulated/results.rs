@@ -1,12 +1,13 @@
-//! What came out of the emulated host? Recordings and guests' reports, read from the archive it leaves.
+//! Reads the results of the emulated host, recordings and guests' reports, from the archive that it leaves.
 //!
-//! The archive is "newc" cpio (vsteer-guest, host/archive.rs). Of each case it holds `CASE/host.vsteer/` and one file
-//! `CASE/NAME.reports` per VM and competitor: two lines, from near both ends of the recorded window, with the host's time;
-//! for VMs `CASE/NAME.kvm` likewise, with what KVM itself has counted; `CASE/NAME.log` where a server has a schedule.
-//! Every file's SHA-256 is told, for two runs of one job must give the same bytes.
+//! The archive is "newc" cpio (vsteer-guest, host/archive.rs). For each case it has `CASE/host.vsteer/` and
+//! one file `CASE/NAME.reports` per VM and competitor: two lines, from near both ends of the recorded window,
+//! with the host's time. For VMs there is also `CASE/NAME.kvm` in the same form with KVM's own counts, and
+//! `CASE/NAME.log` if a server has a schedule. Every file's SHA-256 is reported, because two runs of one job
+//! must give the same bytes.
 //!
-//! Where times mean nothing (see [`super::job::Job::inexact`]) none is told: not what guests measured, nor how much work
-//! they did.
+//! If times mean nothing (see [`super::job::Job::inexact`]), no times are reported: neither what guests
+//! measured, nor how much work they did.
 
 use super::job::{Case, Job, Start};
 use crate::accel::Accel;
@@ -20,20 +21,21 @@ use std::process::Command;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// What one case gave.
+/// The results of one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaseResult {
     pub name: String,
-    /// The recording, for `vsteer diagnose`, `report` and the rest; absent where the job wants none.
+    /// The recording, for `vsteer diagnose`, `report` and the rest; `None` if the job does not record.
     pub recording: Option<PathBuf>,
-    /// The access log of each VM that has one, with all since the VM was started: it lies with the case that did so.
+    /// The access log of each VM that has one, from the VM's start. It is in the folder of the case that
+    /// started the VM.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub logs: BTreeMap<String, PathBuf>,
-    /// Why its times mean nothing; `None` where they are exact.
+    /// Why its times mean nothing; `None` if they are exact.
     pub inexact: Option<String>,
-    /// What VMs and competitors measured; absent where times mean nothing, and where nobody was asked.
+    /// What VMs and competitors measured; `None` if times mean nothing, and if the guests were not asked.
     pub measured: Option<Vec<Measured>>,
-    /// SHA-256 of every file, by its path below the case's folder.
+    /// SHA-256 of every file, by its path in the case's folder.
     pub files: BTreeMap<String, String>,
 }
 
@@ -42,10 +44,10 @@ pub struct CaseResult {
 pub struct Measured {
     pub name: String,
     pub workload: String,
-    /// vCPUs; 0: a process.
+    /// vCPUs; 0 means a process.
     pub vcpus: u32,
     pub window: VmWindow,
-    /// What KVM counted meanwhile, by KVM's names; nothing of a process.
+    /// KVM's counts in this window, by KVM's names; empty for a process.
     pub kvm: BTreeMap<String, u64>,
 }
 
@@ -97,10 +99,10 @@ fn entries(archive: &[u8]) -> Result<Vec<(String, &[u8])>, Fault> {
     }
 }
 
-/// Reads one case's results.
+/// Reads the results of one case.
 ///
 /// # Errors
-/// Reports are missing or make no sense.
+/// Reports are missing or not valid.
 pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let folder = output.join(&case.name);
     let inexact = job.inexact(case);
@@ -119,7 +121,7 @@ pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> 
     })
 }
 
-/// The logs of a case's VMs, which lie in the folder of the case that started them.
+/// The logs of a case's VMs, which are in the folder of the case that started them.
 fn logs(job: &Job, case: &Case, output: &Path) -> BTreeMap<String, PathBuf> {
     let until = job.cases.iter().position(|c| c.name == case.name).map_or(0, |i| i + 1);
     let Some(first) = job.cases[..until].iter().rfind(|c| !c.continues) else { return BTreeMap::new() };
@@ -127,7 +129,7 @@ fn logs(job: &Job, case: &Case, output: &Path) -> BTreeMap<String, PathBuf> {
     case.vms.iter().map(log).filter(|(_, path)| path.is_file()).collect()
 }
 
-/// Of one that `moves`: what the guest says spans that, what KVM counted does not, and is left out.
+/// For a VM that `moves`, the guest's report covers the move, but KVM's counts do not and are left out.
 fn measured(folder: &Path, start: &Start, vcpus: u32, moves: bool) -> Result<Measured, Fault> {
     let file = folder.join(format!("{}{}.reports", start.name, if moves { "-moved" } else { "" }));
     let text = std::fs::read_to_string(&file)
@@ -153,7 +155,7 @@ fn measured(folder: &Path, start: &Start, vcpus: u32, moves: bool) -> Result<Mea
     })
 }
 
-/// How far each count rose from the first line to the last.
+/// The increase of each count from the first line to the last.
 fn kvm_counts(file: &Path) -> Result<BTreeMap<String, u64>, Fault> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Fault::io(format!("reading KVM's counts {}", file.display()), &e))?;
@@ -175,7 +177,7 @@ fn rises(text: &str) -> Option<BTreeMap<String, u64>> {
     after.iter().map(|(name, value)| Some((name.clone(), value.checked_sub(*before.get(name)?)?))).collect()
 }
 
-/// SHA-256 of every file below a folder, by the system's own program.
+/// SHA-256 of every file below a folder, computed by the system's program.
 fn checksums(folder: &Path) -> Result<BTreeMap<String, String>, Fault> {
     let mut command = Command::new("sh");
     command.current_dir(folder).args(["-c", "find . -type f -print0 | sort -z | xargs -0 sha256sum --"]);
@@ -187,7 +189,8 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>, Fault> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// One checksum of all cases' files: of the list that `list` is written to, of names and checksums in order.
+/// One checksum over all cases' files, from a list of names and checksums in order, which is written to
+/// `list`.
 ///
 /// # Errors
 /// The list cannot be written.
@@ -204,7 +207,7 @@ pub fn sha256_of_all(cases: &[CaseResult], list: &Path) -> Result<String, Fault>
 mod tests {
     use super::*;
 
-    /// The bytes that vsteer-guest's own test demands of its writer, between a header's fixed parts.
+    /// The same bytes that vsteer-guest's own test requires from its writer, between a header's fixed parts.
     fn entry(name: &str, data: &[u8]) -> Vec<u8> {
         let fields = [0, 0o100_644, 0, 0, 1, 0, data.len(), 0, 0, 0, 0, name.len() + 1, 0];
         let mut bytes = b"070701".to_vec();

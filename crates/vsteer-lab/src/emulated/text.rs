@@ -1,11 +1,13 @@
-//! How is the host inside told its job? By a line-based text, since it parses without libraries.
+//! Writes the job as a line-based text for the host inside, which parses without libraries.
 //!
-//! crates/vsteer-guest/README.md has its words. Left out: what the host is never told (its size, its clock, files).
+//! crates/vsteer-guest/README.md documents the words. Left out: what the host inside does not need (its size,
+//! its clock, files).
 
 use super::job::{Change, Job, Start};
 use std::fmt::Write;
 
-/// Where the kernel takes CFS's and EEVDF's slice from, ns; until 6.5 it was three files of other meanings.
+/// The kernel's file for the slice of CFS and EEVDF, ns; until 6.5 there were three files with other
+/// meanings.
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
 
 const PERIOD_US: u64 = 100_000;

@@ -1,7 +1,9 @@
-//! What does the emulated host build where its own work is to be measured? Some C files, by this system's make and compiler.
+//! Adds C files, and this system's make and compiler, for cases that measure the host's own work with a
+//! build.
 //!
-//! Small, so that a build takes a second of virtual time; with a link at the end that waits for all, so that how well processes share a
-//! pCPU shows. Left out: headers and the C library, which would double the image.
+//! The build is small, so that it takes a second of virtual time. A link step at the end waits for all files,
+//! which shows how well processes share a pCPU. Left out: headers and the C library, which would double the
+//! image.
 
 use crate::command::{self, find_program};
 use crate::image::initramfs::Initramfs;
@@ -12,14 +14,14 @@ use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// Files, and functions in each.
+/// The number of files, and of functions in each.
 const FILES: usize = 8;
 const FUNCTIONS: usize = 4;
 
-/// Puts the sources in, and all that building them starts.
+/// Adds the sources, and all programs that building them starts.
 ///
 /// # Errors
-/// There is no make or compiler here.
+/// make or the compiler is missing here.
 pub fn put(initramfs: &mut Initramfs) -> Result<(), Fault> {
     for (at, program) in [("usr/bin/make", program("make")?), ("usr/bin/gcc", program("gcc")?)]
         .map(|(at, found)| (at.to_owned(), found))
@@ -42,7 +44,7 @@ fn program(name: &str) -> Result<PathBuf, Fault> {
     })
 }
 
-/// The compiler proper, the assembler and the linker, where gcc looks for them.
+/// The compiler proper, the assembler and the linker, at the paths where gcc looks for them.
 fn parts_of_gcc() -> Result<Vec<(String, PathBuf)>, Fault> {
     let part = |name: &str| {
         let mut gcc = Command::new("gcc");
@@ -62,7 +64,7 @@ fn makefile() -> String {
     )
 }
 
-/// Functions that differ, so that the compiler has to look at each.
+/// Different functions, so that the compiler must process each.
 fn source(file: usize) -> String {
     let mut text = String::from("typedef unsigned long word;\n");
     for i in 0..FUNCTIONS {

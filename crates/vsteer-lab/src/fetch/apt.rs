@@ -1,9 +1,9 @@
-//! How is the package archive asked without touching the system's own apt?
+//! Asks the package archive without touching the system's own apt.
 //!
-//! A private apt: its own state, cache and sources (`man 5 apt.conf`), nothing of the system's configuration
-//! but how to reach the archive (the `Acquire::` proxies and the like) and which keys to trust. The system's
-//! hooks (`APT::Update::Post-Invoke`) are left out on purpose: they change the system. apt verifies the
-//! signature of the index and the checksum of what it downloads. Needs no privilege.
+//! This is a private apt with its own state, cache and sources (`man 5 apt.conf`). From the system's
+//! configuration it uses only how to reach the archive (the `Acquire::` proxies and similar) and which keys
+//! to trust. It does not use the system's hooks (`APT::Update::Post-Invoke`), because they change the system.
+//! apt verifies the signature of the index and the checksum of downloads. Needs no privilege.
 
 use super::sources::{self, Stanza, Wanted};
 use crate::command;
@@ -13,21 +13,21 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 use vsteer_core::{Fault, FaultKind};
 
-/// An index is asked for again when older: package versions leave the archive after some weeks.
+/// An older index is fetched again, because package versions leave the archive after some weeks.
 const INDEX_FRESH: Duration = Duration::from_secs(24 * 3600);
-/// Index and package downloads are some 10 MB each: minutes on a slow line.
+/// Index and package downloads have some 10 MB each, which takes minutes on a slow line.
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(900);
-/// Questions to the local index.
+/// Time limit for queries to the local index.
 const ASK_LIMIT: Duration = Duration::from_secs(60);
 
-/// A file that the archive offers.
+/// A file in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// Where it is.
     pub uri: String,
     /// Its file name.
     pub file: String,
-    /// `SHA256:...` or another checksum that the signed index vouches for.
+    /// `SHA256:...` or another checksum from the signed index.
     pub checksum: String,
 }
 
@@ -35,16 +35,16 @@ pub struct Offer {
 pub struct Apt {
     folder: PathBuf,
     wanted: Wanted,
-    /// What the last refresh of the index complained of.
+    /// The error of the last refresh of the index.
     complaint: Option<String>,
 }
 
 impl Apt {
-    /// Sets up the private folders and brings the index up to date if it is older than a day or `refresh`.
+    /// Sets up the private folders. Refreshes the index if it is older than a day or if `refresh`.
     ///
     /// # Errors
-    /// No apt, no entry in the system's sources, folder not writable. That a source did not answer is not
-    /// an error yet: the package may be in another.
+    /// No apt, no entry in the system's sources, folder not writable. A source that did not answer is not an
+    /// error yet, because the package may be in another one.
     pub fn open(folder: &Path, stanzas: &[Stanza], wanted: Wanted, refresh: bool) -> Result<Apt, Fault> {
         if command::find_program("apt-get").is_none() {
             return Err(Fault::new(FaultKind::Unsupported, "fetching packages: there is no apt-get")
@@ -58,7 +58,8 @@ impl Apt {
         for part in ["state/lists/partial", "cache/archives/partial", "log", "etc/none.d"] {
             make_folder(&folder.join(part))?;
         }
-        // Cases run beside each other, and apt refuses to refresh an index that another one refreshes. Who waited finds it fresh.
+        // Cases run in parallel, and apt refuses to refresh an index that another apt refreshes. After the
+        // wait, the index is fresh.
         let _alone = super::alone(&folder)?;
         write_file(&folder.join("state/status"), "")?;
         let sources_text = sources::write(stanzas, wanted);
@@ -102,7 +103,7 @@ impl Apt {
         command
     }
 
-    /// Version and dependencies (names only, in order) of the version of `package` that apt would take.
+    /// Version and dependencies (only names, in order) of the version of `package` that apt would choose.
     ///
     /// # Errors
     /// The archive has no such package.
@@ -119,10 +120,10 @@ impl Apt {
         Ok((version.to_owned(), parse_depends(field("Depends:").unwrap_or_default())))
     }
 
-    /// The names of all packages that begin so, sorted.
+    /// The names of all packages with this prefix, sorted.
     ///
     /// # Errors
-    /// The local index cannot be asked, or has none, with the reason where it could not be fetched.
+    /// The local index cannot be queried or does not exist, with the reason if it could not be fetched.
     pub fn names(&self, prefix: &str) -> Result<Vec<String>, Fault> {
         let text = command::output(self.apt("apt-cache").args(["pkgnames", prefix]), ASK_LIMIT)?;
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -134,7 +135,7 @@ impl Apt {
         Ok(names)
     }
 
-    /// What a download of the package consists of, with the checksums of the signed index.
+    /// The files of the package, with the checksums of the signed index.
     ///
     /// # Errors
     /// The archive has no such package.
@@ -156,7 +157,7 @@ impl Apt {
     /// Downloads the package's files into `folder`; apt verifies them.
     ///
     /// # Errors
-    /// The archive does not answer, or what came is not what the signed index says.
+    /// The archive does not answer, or the download does not match the signed index.
     pub fn download(&self, package: &str, folder: &Path) -> Result<(), Fault> {
         let mut command = self.apt("apt-get");
         command.current_dir(folder).args(["-q"]);
@@ -197,7 +198,7 @@ fn transport_settings() -> Result<String, Fault> {
     Ok(dump.lines().filter(keep).fold(String::new(), |text, line| text + line + "\n"))
 }
 
-/// The private apt.conf. It is read before the system's parts, which it points away.
+/// The private apt.conf. apt reads it before the system's parts, whose paths it replaces.
 fn configuration(folder: &Path, transport: &str) -> String {
     let f = folder.display();
     format!(
@@ -213,12 +214,12 @@ fn configuration(folder: &Path, transport: &str) -> String {
 }
 
 fn parse_depends(value: &str) -> Vec<String> {
-    // Of alternatives (`a | b`) the first is what apt would take.
+    // For alternatives (`a | b`), apt would take the first.
     let name = |d: &str| d.split(['|', '(', ':']).next().unwrap_or_default().trim().to_owned();
     value.split(',').map(name).filter(|n| !n.is_empty()).collect()
 }
 
-/// Reads `--print-uris`: `'uri' file size checksum`.
+/// Parses `--print-uris`: `'uri' file size checksum`.
 fn parse_offers(text: &str) -> Vec<Offer> {
     let parse = |line: &str| {
         let (uri, rest) = line.strip_prefix('\'')?.split_once("' ")?;

@@ -1,9 +1,9 @@
-//! Which kernel can do what is needed, the oldest and the newest that the archive offers?
+//! Finds the oldest or newest kernel in the archive that has all required features.
 //!
-//! A kernel says what it can in its configuration file, which comes with it. So of each series (6.18, 7.3) the latest
-//! package for VMs is fetched, from one end, until one has all that is asked for; those that have not are noted with the
-//! reason and thrown away. Both questions are asked of later suites too ([`super::Fetcher::of_later_suites`]), for a
-//! host's features are younger than the distribution that a person runs.
+//! A kernel's features are in its configuration file, which comes with it. So for each series (6.18, 7.3),
+//! the latest package for VMs is fetched, starting at one end, until one has all required features. The
+//! others are noted with the reason and deleted. The search includes later suites
+//! ([`super::Fetcher::of_later_suites`]), because the features are newer than the distribution of many users.
 //!
 //! Left out: kernels for real hardware, which are five times as large.
 
@@ -14,23 +14,23 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
 
-/// What the emulated host's kernel must have, as `CONFIG_` options.
+/// The `CONFIG_` options that the emulated host's kernel must have.
 pub const FOR_EMULATED_HOST: &[&str] =
     &["SCHED_CLASS_EXT", "DEBUG_INFO_BTF", "DEBUG_INFO_BTF_MODULES", "KVM_AMD", "SCHEDSTATS"];
-/// What Debian's older kernel, whose scheduler is still CFS, must have.
+/// The options that Debian's older kernel, whose scheduler is still CFS, must have.
 pub const WITH_CFS: &[&str] = &["DEBUG_INFO_BTF", "DEBUG_INFO_BTF_MODULES", "KVM_AMD", "SCHEDSTATS"];
 
-/// Packages that a kernel may be spread over.
+/// Packages among which a kernel may be divided.
 const PARTS: &[&str] = &["linux-binary-", "linux-modules-", "linux-base-"];
 
-/// Which of several.
+/// Which of several kernels to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Which {
-    /// The oldest series that has it all, its latest package.
+    /// The oldest series with all features, its latest package.
     Oldest,
     Newest,
-    /// The distribution's own.
+    /// The distribution's own kernel.
     Own,
     /// This series: `6.18`.
     Series(u32, u32),
@@ -64,12 +64,12 @@ pub struct FullKernel {
     pub config: PathBuf,
     /// The folder of its modules.
     pub modules: PathBuf,
-    /// The packages it came in, with versions and checksums.
+    /// The packages that contain it, with versions and checksums.
     pub packages: Vec<Package>,
 }
 
 impl FullKernel {
-    /// The same kernel's parts in these packages. `None` where one is missing.
+    /// The parts of one kernel in these packages; `None` if one is missing.
     pub fn of(packages: Vec<Package>) -> Option<FullKernel> {
         let trees = || packages.iter().map(|p| p.tree.as_path());
         let has_modules = |folder: &PathBuf| folder.join("kernel").is_dir();
@@ -105,7 +105,7 @@ fn lacking(config: &str, needed: &[&str]) -> Vec<String> {
     needed.iter().filter(|o| !has(o)).map(|o| (*o).to_owned()).collect()
 }
 
-/// `lib/modules/RELEASE` of a tree, where newer packages say `usr/lib`.
+/// `lib/modules/RELEASE` of a tree; newer packages have `usr/lib`.
 fn module_folders(tree: &Path) -> Vec<PathBuf> {
     let below = |p: &str| std::fs::read_dir(tree.join(p)).into_iter().flatten().flatten();
     let mut folders: Vec<_> = ["lib/modules", "usr/lib/modules"].iter().flat_map(|p| below(p)).collect();
@@ -113,7 +113,7 @@ fn module_folders(tree: &Path) -> Vec<PathBuf> {
     folders.into_iter().map(|e| e.path()).collect()
 }
 
-/// The number in `linux-image-6.18.15+deb13-cloud-amd64`; `None` where the name is of another kind.
+/// The number in `linux-image-6.18.15+deb13-cloud-amd64`; `None` for another kind of name.
 fn version(name: &str, architecture: &str) -> Option<[u32; 3]> {
     let release = name.strip_prefix("linux-image-")?.strip_suffix(&format!("-cloud-{architecture}"))?;
     let number = release.split(['+', '-', '~']).next()?;
@@ -138,7 +138,7 @@ fn latest_of_each_series(names: &[String], architecture: &str) -> Vec<String> {
 /// Finds and fetches the kernel.
 ///
 /// # Errors
-/// None that is offered has what is needed; the archive does not answer.
+/// No available kernel has all features; the archive does not answer.
 pub fn resolve(cache: &Path, which: Which, needed: &[&str], refresh: bool) -> Result<FullKernel, Fault> {
     if which == Which::Own {
         let kernel = Fetcher::of_system(cache, refresh).kernel()?;
@@ -191,7 +191,8 @@ pub fn resolve(cache: &Path, which: Which, needed: &[&str], refresh: bool) -> Re
     Err(none(&reasons))
 }
 
-/// The package and the parts that it names: image, modules, and what lies beside them. A part that is not offered any more may not be needed.
+/// The package and the parts that it names: image, modules, and others. If a part is no longer available, it
+/// may not be needed.
 fn whole(fetcher: &mut Fetcher, name: &str) -> Result<FullKernel, Fault> {
     let mut gone = None;
     let mut packages: Vec<Package> = Vec::new();

@@ -1,10 +1,10 @@
-//! How does the lab get a kernel and other packages without installing anything?
+//! Fetches a kernel and other packages without installing anything.
 //!
-//! The distribution's own packages, fetched by a private apt ([`apt`]), checked against the signed index, and
-//! unpacked by `dpkg-deb -x` or `dpkg-source` into the cache (`$VSTEER_CACHE`, else `$XDG_CACHE_HOME/vsteer`,
-//! else `~/.cache/vsteer`). Beside each unpacked package lies a manifest with the sha256 of every file. What
-//! is in the cache is used again without the network. Left out: dependencies, except those through which a
-//! distribution names its current kernel.
+//! A private apt ([`apt`]) fetches the distribution's own packages and checks them against the signed index.
+//! `dpkg-deb -x` or `dpkg-source` unpacks them into the cache (`$VSTEER_CACHE`, otherwise
+//! `$XDG_CACHE_HOME/vsteer`, otherwise `~/.cache/vsteer`). Beside each unpacked package is a manifest with
+//! the sha256 of every file. Packages in the cache are used again without the network. Left out:
+//! dependencies, except those through which a distribution names its current kernel.
 
 pub mod apt;
 pub mod kernels;
@@ -20,10 +20,10 @@ use std::process::Command;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// Unpacking is bound by the disk.
+/// The disk's speed limits the unpacking.
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
-/// The generic kernel packages that the lab knows, by distribution; the first that is offered is taken.
-/// `ARCH` stands for dpkg's architecture. Small kernels for VMs, without drivers of real hardware.
+/// The known generic kernel packages, by distribution; the first available one is taken. `ARCH` stands for
+/// dpkg's architecture. These are small kernels for VMs, without drivers for real hardware.
 const KERNELS: &[&str] = &["linux-image-cloud-ARCH", "linux-image-virtual", "linux-image-ARCH"];
 /// Packages through which a generic kernel package names the current version.
 const KERNEL_PARTS: &[&str] = &["linux-image-", "linux-binary-", "linux-modules-"];
@@ -32,9 +32,9 @@ const KERNEL_PARTS: &[&str] = &["linux-image-", "linux-binary-", "linux-modules-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchedFile {
     pub file: String,
-    /// Where it came from.
+    /// The address from which it was downloaded.
     pub uri: String,
-    /// Checksum, computed from the file; equal to the signed index's where that is a SHA-256.
+    /// The checksum, computed from the file. It equals the signed index's checksum if that is a SHA-256.
     pub sha256: String,
 }
 
@@ -45,27 +45,27 @@ pub struct Package {
     /// `deb` or `deb-src`.
     pub kind: String,
     pub version: String,
-    /// The packages it depends on, by name.
+    /// The names of the packages on which it depends.
     pub depends: Vec<String>,
-    /// The files downloaded.
+    /// The downloaded files.
     pub files: Vec<FetchedFile>,
-    /// Where it is unpacked.
+    /// The folder in which it is unpacked.
     pub tree: PathBuf,
 }
 
-/// A kernel, ready to boot.
+/// A kernel that is ready to boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
     /// The compressed kernel image.
     pub vmlinuz: PathBuf,
-    /// The packages it came in, the generic one first.
+    /// The packages that contain it, the generic one first.
     pub packages: Vec<Package>,
 }
 
 /// The cache folder of vsteer.
 ///
 /// # Errors
-/// Neither of the three variables is set.
+/// None of the three variables is set.
 pub fn cache_folder() -> Result<PathBuf, Fault> {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     var("VSTEER_CACHE")
@@ -98,19 +98,19 @@ fn alone(packages: &Path) -> Result<std::fs::File, Fault> {
 }
 
 impl Fetcher {
-    /// From the sources that this system is configured with. `refresh` asks the archive even for what the
-    /// cache has.
+    /// A fetcher for the sources in this system's configuration. `refresh` asks the archive even for packages
+    /// in the cache.
     pub fn of_system(cache: &Path, refresh: bool) -> Fetcher {
         Fetcher::new(cache, sources::of_system(Path::new("/etc/apt")), refresh)
     }
 
-    /// From the given sources.
+    /// A fetcher for the given sources.
     pub fn new(cache: &Path, stanzas: Vec<Stanza>, refresh: bool) -> Fetcher {
         Fetcher { cache: cache.to_owned(), apt_folder: "apt", stanzas, refresh, opened: [None, None] }
     }
 
-    /// From later suites of the archives that this system is configured with. What comes from there is only ever
-    /// unpacked into the cache.
+    /// A fetcher for later suites of the archives in this system's configuration. Packages from there are
+    /// only unpacked into the cache.
     pub fn of_later_suites(cache: &Path, refresh: bool) -> Fetcher {
         let stanzas = sources::of_later_suites(&sources::of_system(Path::new("/etc/apt")));
         Fetcher { apt_folder: "apt-later", ..Fetcher::new(cache, stanzas, refresh) }
@@ -128,7 +128,7 @@ impl Fetcher {
     /// The built package `name`, unpacked.
     ///
     /// # Errors
-    /// No such package, no network, wrong checksum, no space: each names the package.
+    /// No such package, no network, wrong checksum, no space: each with the package's name.
     pub fn binary(&mut self, name: &str) -> Result<Package, Fault> {
         self.fetch(name, Wanted::Binary)
     }
@@ -136,7 +136,7 @@ impl Fetcher {
     /// The source package `name`, unpacked and with Debian's patches applied.
     ///
     /// # Errors
-    /// As [`Fetcher::binary`], and where dpkg-source is missing.
+    /// As [`Fetcher::binary`], and if dpkg-source is missing.
     pub fn source(&mut self, name: &str) -> Result<Package, Fault> {
         self.fetch(name, Wanted::Source)
     }
@@ -144,7 +144,7 @@ impl Fetcher {
     /// The distribution's current kernel for VMs.
     ///
     /// # Errors
-    /// None of the known kernel packages is offered, or none of them holds a kernel.
+    /// None of the known kernel packages is available, or none of them contains a kernel.
     pub fn kernel(&mut self) -> Result<Kernel, Fault> {
         let arch = command::output(Command::new("dpkg").arg("--print-architecture"), UNPACK_LIMIT)?;
         let mut first_fault = None;
@@ -160,7 +160,7 @@ impl Fetcher {
         Err(first_fault.expect("the table of kernels is not empty"))
     }
 
-    /// The kernel that the package `generic` names or holds.
+    /// The kernel that the package `generic` names or contains.
     ///
     /// # Errors
     /// As [`Fetcher::kernel`].
@@ -191,7 +191,7 @@ impl Fetcher {
         }
         let folder = self.cache.join("packages").join(wanted.word()).join(name);
         let manifest_file = folder.join("manifest.json");
-        // Who comes second, thread or process, finds what the first has unpacked, and does not unpack it away.
+        // A second thread or process finds what the first one has unpacked, and does not remove it.
         let _held = alone(&self.cache.join("packages"))?;
         if !self.refresh
             && let Some(package) = cached(&manifest_file)
@@ -208,7 +208,8 @@ impl Fetcher {
             return Ok(package);
         }
         eprintln!("vsteer-lab: fetching {name} {version}");
-        // Unpacked beside and moved in place when whole: an interrupted fetch leaves nothing that looks done.
+        // Unpacked in another place and moved when complete, so an interrupted fetch leaves nothing that
+        // looks complete.
         let fresh = folder.with_extension("part");
         remove_folder(&fresh)?;
         make_folder(&fresh)?;
@@ -232,7 +233,7 @@ impl Fetcher {
     }
 }
 
-/// The package that the manifest describes, if it is there and its tree is where it says.
+/// The package of this manifest, if its tree exists where the manifest says.
 fn cached(manifest: &Path) -> Option<Package> {
     let text = std::fs::read_to_string(manifest).ok()?;
     let package: Package = serde_json::from_str(&text).ok()?;
@@ -311,7 +312,7 @@ mod tests {
     fn what_the_cache_has_needs_no_archive() {
         let cache = tempfile::tempdir().unwrap();
         let package = cached_package(cache.path());
-        // No source at all: any question to the archive would fail.
+        // There are no sources, so any query to the archive would fail.
         let mut fetcher = Fetcher::new(cache.path(), Vec::new(), false);
         assert_eq!(fetcher.binary("some-package").unwrap(), package);
         assert!(fetcher.kernel_from("some-package").unwrap().vmlinuz.ends_with("boot/vmlinuz-6.1"));

@@ -1,20 +1,20 @@
-//! From where does this system get its packages, and how is that said to a private apt?
+//! Reads the system's package sources, and writes them for a private apt.
 //!
-//! Both forms of `man 5 sources.list` are read (one-line and deb822) and every entry is written as deb822,
-//! which all apt since 1.1 reads, with the type (`deb` or `deb-src`) that is wanted. Keys, architectures and
-//! other options are carried over, so that the private apt trusts what the system trusts and nothing else.
-//! Left out: `cdrom:` entries, which need a disc.
+//! It reads both forms of `man 5 sources.list` (one-line and deb822). It writes every entry as deb822, which
+//! all apt since 1.1 read, with the wanted type (`deb` or `deb-src`). Keys, architectures and other options
+//! are copied, so that the private apt trusts exactly what the system trusts. Left out: `cdrom:` entries,
+//! which need a disc.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// One deb822 stanza: fields in order; a value may go on over several lines, kept as they are.
+/// One deb822 stanza: fields in order. A value may span several lines, which are kept unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stanza {
     fields: Vec<(String, String)>,
 }
 
-/// What is asked of the archive.
+/// The kind of package to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Binary,
@@ -32,7 +32,7 @@ impl Wanted {
 }
 
 impl Stanza {
-    /// The value of a field, whatever its case.
+    /// The value of a field; the case of the name does not matter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
@@ -51,8 +51,8 @@ impl Stanza {
     }
 }
 
-/// Reads the entries that the system has switched on, from `etc_apt` (`/etc/apt`). In the order of the files'
-/// names, so that the result does not depend on the folder's order.
+/// Reads the enabled entries of the system from `etc_apt` (`/etc/apt`), in the order of file names, so that
+/// the result does not depend on the folder's order.
 pub fn of_system(etc_apt: &Path) -> Vec<Stanza> {
     let mut files = vec![etc_apt.join("sources.list")];
     let parts = std::fs::read_dir(etc_apt.join("sources.list.d"));
@@ -72,12 +72,12 @@ pub fn of_system(etc_apt: &Path) -> Vec<Stanza> {
     stanzas
 }
 
-/// Debian's releases, oldest first. One that is released appends its name here.
+/// Debian's releases, oldest first. Add each new release here.
 const RELEASES: &[&str] = &["bullseye", "bookworm", "trixie"];
 
-/// Entries for other suites of the same archives, with the same keys: where a system's own suite does not hold what is
-/// needed, a later one may. By Debian's own names ([`RELEASES`]): what mirrors and proxies serve as `stable` may be weeks
-/// old. Of each address one entry is made; none where the system is no Debian.
+/// Entries for other suites of the same archives, with the same keys, because a later suite may contain what
+/// the system's own suite lacks. They use Debian's own names ([`RELEASES`]), because `stable` on mirrors and
+/// proxies may be weeks old. There is one entry per address, and none if the system is not Debian.
 pub fn of_later_suites(stanzas: &[Stanza]) -> Vec<Stanza> {
     let mut later: Vec<Stanza> = Vec::new();
     for stanza in stanzas {
@@ -105,7 +105,7 @@ pub fn of_later_suites(stanzas: &[Stanza]) -> Vec<Stanza> {
     later
 }
 
-/// Writes the entries as deb822 with the one type `wanted`.
+/// Writes the entries as deb822 with only the type `wanted`.
 pub fn write(stanzas: &[Stanza], wanted: Wanted) -> String {
     let mut text = String::new();
     for stanza in stanzas {
@@ -120,7 +120,7 @@ pub fn write(stanzas: &[Stanza], wanted: Wanted) -> String {
     text
 }
 
-/// Reads deb822 text. A line that starts with a blank goes on with the field before it; `#` starts a comment
+/// Parses deb822 text. A line that starts with a blank continues the previous field; `#` starts a comment
 /// line, also within a field.
 pub fn parse_deb822(text: &str) -> Vec<Stanza> {
     let mut stanzas = vec![Stanza::default()];
@@ -144,7 +144,7 @@ pub fn parse_deb822(text: &str) -> Vec<Stanza> {
     stanzas
 }
 
-/// Reads one-line entries: `deb [option=value ...] uri suite component...`.
+/// Parses one-line entries: `deb [option=value ...] uri suite component...`.
 pub fn parse_one_line(text: &str) -> Vec<Stanza> {
     text.lines().filter_map(one_line).collect()
 }
@@ -169,8 +169,8 @@ fn one_line(line: &str) -> Option<Stanza> {
     }
     for option in options.split_whitespace() {
         let (name, value) = option.split_once('=')?;
-        // The names that differ between the forms, from the table in `man 5 sources.list`; the others are
-        // the same but for their case, which does not matter.
+        // The names that differ between the forms, from the table in `man 5 sources.list`. The others differ
+        // only in case, which does not matter.
         let name = match name.trim_end_matches(['+', '-']) {
             "arch" => "Architectures",
             "lang" => "Languages",

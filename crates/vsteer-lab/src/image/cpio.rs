@@ -1,11 +1,11 @@
-//! How does Linux want its initramfs? As "newc" cpio.
+//! Writes an initramfs in the format that Linux reads, "newc" cpio.
 //!
 //! The format is in the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`: a header of
-//! eight-digit hexadecimal fields, the name, the data, each padded to four bytes; several archives, each
+//! eight-digit hexadecimal fields, the name, the data, each padded to four bytes. Several archives, each
 //! compressed or not, may follow one another. Times are zero, so that the same input gives the same bytes.
 //! Left out: links and owners, which the lab's images do not have.
 
-/// An archive in the making.
+/// An archive that is being written.
 #[derive(Default)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -83,7 +83,7 @@ mod tests {
                       00000000000000050000000000000000\
                       00000000000000000000000500000000";
         assert_eq!(&bytes[..110], header.as_bytes());
-        // Name with its zero ends at 115, padded to 116; data to 121, padded to 124.
+        // The name with its zero ends at 115, padded to 116; the data ends at 121, padded to 124.
         assert_eq!(&bytes[110..116], b"init\0\0");
         assert_eq!(&bytes[116..124], b"hello\0\0\0");
         assert_eq!(&bytes[124..130], b"070701");
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(bytes.len() % 4, 0);
     }
 
-    /// GNU cpio reads what we write, where it is installed.
+    /// GNU cpio, if installed, reads what this file writes.
     #[test]
     #[ignore = "needs cpio"]
     fn cpio_agrees() {

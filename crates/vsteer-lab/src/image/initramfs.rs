@@ -1,6 +1,7 @@
-//! How does a first program get all that it starts? An initramfs of folders, devices, files, modules; and what `ldd` says.
+//! Builds an initramfs of folders, devices, files and modules, including the libraries of its programs
+//! according to `ldd`.
 //!
-//! Left out: compression, which would be emulated while it is undone.
+//! Left out: compression, because decompression would be emulated.
 
 use super::cpio::Archive;
 use super::modules;
@@ -18,12 +19,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Initramfs {
     archive: Archive,
     made: BTreeSet<PathBuf>,
-    /// Libraries that are in it.
+    /// Libraries that it already contains.
     carried: BTreeSet<PathBuf>,
 }
 
 impl Initramfs {
-    /// With these folders and the devices without which a first program has no output, and no place for what it does not want.
+    /// A new one with these folders, and the devices without which a first program has no output and no
+    /// /dev/null.
     pub fn new(folders: &[&str]) -> Initramfs {
         let mut new = Initramfs { archive: Archive::new(), made: BTreeSet::new(), carried: BTreeSet::new() };
         for folder in folders {
@@ -35,7 +37,7 @@ impl Initramfs {
         new
     }
 
-    /// Adds a folder, after those that it lies in, once.
+    /// Adds a folder, after its parents, only once.
     fn folder(&mut self, folder: &Path) {
         let mut all: Vec<&Path> = folder.ancestors().filter(|p| !p.as_os_str().is_empty()).collect();
         all.reverse();
@@ -46,16 +48,16 @@ impl Initramfs {
         }
     }
 
-    /// Adds a file and the folders that it lies in.
+    /// Adds a file and its parent folders.
     pub fn put(&mut self, path: &str, permissions: u32, bytes: &[u8]) {
         self.folder(Path::new(path).parent().unwrap_or(Path::new("")));
         self.archive.file(path, permissions, bytes);
     }
 
-    /// Adds a program of this system at `path`, and the libraries that it is loaded with where this system has them, each once.
+    /// Adds a program of this system at `path`, and its libraries at this system's paths, each only once.
     ///
     /// # Errors
-    /// One that is not there.
+    /// A missing file.
     pub fn program(&mut self, path: &str, program: &Path) -> Result<(), Fault> {
         self.put(path, 0o755, &read(program)?);
         for library in libraries(program, &[])? {
@@ -66,10 +68,11 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Adds these modules of a kernel and those that they need, named in the order in which they are to be loaded.
+    /// Adds these modules of a kernel and the modules that they need. The names give the order in which to
+    /// load them.
     ///
     /// # Errors
-    /// One that is not there.
+    /// A missing module.
     pub fn modules(&mut self, kernel: &FullKernel, names: &[&str]) -> Result<(), Fault> {
         for (i, (name, bytes)) in modules::closure(kernel, names)?.iter().enumerate() {
             self.put(&format!("modules/{i:02}-{name}.ko"), 0o644, bytes);
@@ -90,10 +93,11 @@ pub fn read(file: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
 }
 
-/// A program without its debug sections, where `strip` is installed (it comes with the linker); `folder` is for its work.
+/// A program without its debug sections, if `strip` is installed (it comes with the linker). `folder` is for
+/// temporary files.
 ///
 /// # Errors
-/// It cannot be read, or not be stripped.
+/// It cannot be read or stripped.
 pub fn stripped(program: &Path, folder: &Path) -> Result<Vec<u8>, Fault> {
     let Some(strip) = find_program("strip") else { return read(program) };
     let scratch = folder.join("stripped");
@@ -103,11 +107,11 @@ pub fn stripped(program: &Path, folder: &Path) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// The libraries that a program is loaded with, its dynamic linker among them, as `ldd` says; those in `folders` come
-/// before the system's.
+/// The libraries of a program with its dynamic linker, according to `ldd`; those in `folders` come before the
+/// system's.
 ///
 /// # Errors
-/// It needs none, or one that is not there.
+/// It needs no libraries, or one is missing.
 pub fn libraries(program: &Path, folders: &[PathBuf]) -> Result<Vec<PathBuf>, Fault> {
     let mut ldd = Command::new("ldd");
     if !folders.is_empty() {

@@ -1,8 +1,8 @@
-//! What does a lab VM boot? The kernel of the distribution and an initramfs with one program in it.
+//! Builds what a lab VM boots: the distribution's kernel and an initramfs with one program.
 //!
-//! The initramfs is `vsteer-guest` as `/init`, `/dev/console` (without which process 1 has no output) and a
-//! second archive behind the first with `/workload`: so the role of a VM is neither on its command line nor
-//! anywhere else where an observer of the host or libvirt would look. Left out: root file systems, modules.
+//! The initramfs has `vsteer-guest` as `/init`, `/dev/console` (without which process 1 has no output) and a
+//! second archive after the first with `/workload`. So the role of a VM is neither on its command line nor in
+//! any other place where an observer of the host or libvirt would look. Left out: root file systems, modules.
 
 pub mod cpio;
 pub mod initramfs;
@@ -15,20 +15,20 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
 
-/// How the guest program is built, for the messages that miss it.
+/// The command that builds the guest program, for messages about a missing one.
 pub const GUEST_BUILD: &str = "RUSTFLAGS=\"-C target-feature=+crt-static -C strip=symbols\" cargo build --release \
                                -p vsteer-guest --target x86_64-unknown-linux-gnu";
 
-/// The kernel's command line: quiet, the serial console, a timer as sharp as it can be, and power off instead
-/// of a hang. `tsc=reliable`: the kernel otherwise leaves the TSC when the emulator is kept waiting, and then
+/// The kernel's command line: quiet, the serial console, the most exact timers, and power off instead of a
+/// hang. `tsc=reliable`: otherwise the kernel stops using the TSC when the emulator has to wait, and then
 /// every reading of the clock is a device access.
 pub const KERNEL_COMMAND_LINE: &str =
     "console=ttyS0 quiet loglevel=1 panic=-1 tsc=reliable nowatchdog mitigations=off";
 
-/// The guest program as bytes, checked to run without any library.
+/// The bytes of the guest program, which must run without libraries.
 ///
 /// # Errors
-/// It is not there, or needs a dynamic linker.
+/// It is missing, or needs a dynamic linker.
 pub fn read_guest(program: &Path) -> Result<Vec<u8>, Fault> {
     let help = format!("build it: {GUEST_BUILD}; or name it with --guest or VSTEER_GUEST");
     let bytes = std::fs::read(program)
@@ -47,8 +47,8 @@ pub fn read_guest(program: &Path) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// Does the ELF file ask for a dynamic linker (a PT_INTERP header)? `None` where it is no 64-bit
-/// little-endian ELF file. Offsets are those of `elf(5)`.
+/// Does the ELF file need a dynamic linker (a PT_INTERP header)? `None` if it is not a 64-bit little-endian
+/// ELF file. Offsets are those of `elf(5)`.
 fn has_interpreter(elf: &[u8]) -> Option<bool> {
     const PT_INTERP: u32 = 3;
     if elf.get(..6)? != b"\x7fELF\x02\x01" {
@@ -66,14 +66,14 @@ fn has_interpreter(elf: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-/// Where the guest program is, if not told: `VSTEER_GUEST`, beside this program, or where cargo puts it.
+/// The default place of the guest program: `VSTEER_GUEST`, beside this program, or cargo's folder.
 pub fn find_guest(beside: &Path) -> PathBuf {
     if let Some(file) = std::env::var_os("VSTEER_GUEST").filter(|v| !v.is_empty()) {
         return file.into();
     }
     let folder = beside.parent().unwrap_or(Path::new("."));
     let of_cargo = "x86_64-unknown-linux-gnu/release/vsteer-guest";
-    // `target/debug/vsteer-lab` and `target/debug/deps/test-of-it` both lie below `target`.
+    // `target/debug/vsteer-lab` and `target/debug/deps/test-of-it` are both below `target`.
     let mut candidates = vec![folder.join("vsteer-guest"), folder.join("../libexec/vsteer-guest")];
     candidates.extend(folder.ancestors().skip(1).take(2).map(|a| a.join(of_cargo)));
     let usable = |c: &&PathBuf| std::fs::read(c).is_ok_and(|b| has_interpreter(&b) == Some(false));
@@ -91,7 +91,7 @@ pub fn common_part(guest: &[u8]) -> Vec<u8> {
     gzip(&archive.finish())
 }
 
-/// The part that tells one VM what to do.
+/// The part with one VM's workload.
 pub fn workload_part(workload: &str) -> Vec<u8> {
     let mut archive = Archive::new();
     archive.file("workload", 0o600, workload.as_bytes());
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(has_interpreter(&elf(&[1, 3, 2])), Some(true));
         assert_eq!(has_interpreter(b"#!/bin/sh"), None);
         assert_eq!(has_interpreter(&elf(&[1, 3])[..100]), None, "cut short");
-        // This very test is dynamically linked on every machine that the lab supports.
+        // This test program is dynamically linked on every machine that the lab supports.
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(has_interpreter(&own), Some(true));
     }

@@ -1,8 +1,10 @@
-//! Which modules must the kernel load, and in which order? Those named, after all that they depend on.
+//! Finds the modules that the kernel must load, in order: the wanted ones, each after those on which it
+//! depends.
 //!
-//! A module names what it depends on in its `.modinfo` section (`depends=a,b`); what the kernel has built in is listed in
-//! `modules.builtin` beside the modules. A package lacks the index that `depmod` makes at installation, and nothing is
-//! installed here. Compressed modules are unpacked here: that takes the emulated host many times as long.
+//! A module's `.modinfo` section lists its dependencies (`depends=a,b`). `modules.builtin` beside the modules
+//! lists what is built into the kernel. A package lacks the index that `depmod` makes at installation,
+//! because nothing is installed here. Compressed modules are unpacked here, because the emulated host would
+//! need much longer.
 //!
 //! Left out: aliases, options, soft dependencies.
 
@@ -16,19 +18,20 @@ use vsteer_core::{Fault, FaultKind};
 /// A module's name and its ELF file.
 pub type Module = (String, Vec<u8>);
 
-/// What makes a host one that runs VMs.
+/// The modules of a host that runs VMs.
 pub const KVM: &[&str] = &["kvm-amd"];
 
-/// The modules `wanted` and all they need, each after those that it needs; none that is built in.
+/// The modules `wanted` and all their dependencies, each after its own dependencies; without those that are
+/// built in.
 ///
 /// # Errors
-/// One is not there, or cannot be unpacked.
+/// One is missing, or cannot be unpacked.
 pub fn closure(kernel: &FullKernel, wanted: &[&str]) -> Result<Vec<Module>, Fault> {
     let files = files(&kernel.modules.join("kernel"));
     let built_in = std::fs::read_to_string(module_list(kernel)).unwrap_or_default();
     let built_in: Vec<String> = built_in.lines().map(|l| name_of(Path::new(l))).collect();
     let mut order: Vec<Module> = Vec::new();
-    // A stack of names; a name is met twice: first its needs are put above it, then it is taken.
+    // A stack of names. Each name is seen twice: first its dependencies go above it, then it is taken.
     let mut stack: Vec<(String, bool)> = wanted.iter().rev().map(|n| (normal(n), false)).collect();
     let mut loaded: Vec<Module> = Vec::new();
     while let Some((name, needs_known)) = stack.pop() {
@@ -55,7 +58,7 @@ pub fn closure(kernel: &FullKernel, wanted: &[&str]) -> Result<Vec<Module>, Faul
     Ok(order)
 }
 
-/// Newer packages keep the list in another package than the modules.
+/// Newer packages have this list in another package than the modules.
 fn module_list(kernel: &FullKernel) -> PathBuf {
     let beside = |folder: &Path| folder.join("modules.builtin");
     let trees = kernel.packages.iter().map(|p| p.tree.as_path());
@@ -76,7 +79,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// `kvm_amd` of `kernel/arch/x86/kvm/kvm-amd.ko.xz`: dash and underscore are one to the kernel.
+/// `kvm_amd` for `kernel/arch/x86/kvm/kvm-amd.ko.xz`: the kernel does not distinguish dash and underscore.
 fn name_of(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     normal(name.split(".ko").next().unwrap_or_default())

@@ -1,8 +1,9 @@
-//! Which programs can a lab VM with Linux run? Some in C that are compiled here, as a person would, and some of this project's.
+//! The programs that a lab VM with Linux can run: C programs that are compiled here, and programs of this
+//! project.
 //!
-//! `loops` is a product of matrices by OpenMP (loops.c), linked with everything that it needs. `vsteer-display` is the one that was built
-//! beside the lab, with the libraries that it is loaded with. They come as a part of the initramfs of their own, before the others and not
-//! compressed: undoing that would be emulated.
+//! `loops` multiplies matrices with OpenMP (loops.c), statically linked. `vsteer-display` is the one that was
+//! built beside the lab, with its libraries. The programs are in a separate part of the initramfs, before the
+//! others. It is not compressed, because decompression would be emulated.
 
 use super::initramfs::{Initramfs, read, stripped};
 use crate::command;
@@ -13,9 +14,9 @@ use std::process::Command;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// Those that are compiled, by name.
+/// The compiled programs, by name.
 pub const COMPILED: [(&str, &str); 1] = [("loops", include_str!("loops.c"))];
-/// Those that lie beside the lab's own program.
+/// The programs beside the lab's own program.
 const BESIDE: [&str; 1] = ["vsteer-display"];
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -26,10 +27,10 @@ pub fn named(workload: &str) -> Option<&str> {
     run.split('/').next()
 }
 
-/// Compiles one of [`COMPILED`]. `scratch` is a folder for what is made on the way.
+/// Compiles one of [`COMPILED`]. `scratch` is a folder for temporary files.
 ///
 /// # Errors
-/// No compiler, or one that has no OpenMP or no static C library: with what it said.
+/// No compiler, or one without OpenMP or a static C library, with its output.
 pub fn compiled((name, text): (&str, &str), scratch: &Path) -> Result<Vec<u8>, Fault> {
     let (source, built) = (scratch.join(format!("{name}.c")), scratch.join(name));
     write_file(&source, text)?;
@@ -42,10 +43,10 @@ pub fn compiled((name, text): (&str, &str), scratch: &Path) -> Result<Vec<u8>, F
     bytes
 }
 
-/// The part of an initramfs that holds these programs; empty where there are none. `lab` is the lab's own program.
+/// The part of an initramfs with these programs; empty without programs. `lab` is the lab's own program.
 ///
 /// # Errors
-/// One that nobody knows, cannot be compiled, or was not built.
+/// A program that is unknown, cannot be compiled, or was not built.
 pub fn part(names: &BTreeSet<&str>, lab: &Path, scratch: &Path) -> Result<Vec<u8>, Fault> {
     if names.is_empty() {
         return Ok(Vec::new());

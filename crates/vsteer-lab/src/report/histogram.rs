@@ -1,13 +1,13 @@
-//! What is the mean, the median, the 99th percentile of the durations in a window?
+//! Computes the mean, the median and the 99th percentile of the durations in a window.
 //!
 //! The histogram's layout is vsteer-guest's (its README): resolution 1.024 us below 16.384 us, then 16
-//! buckets per octave. A quantile is interpolated within its bucket, so it is off by at most the bucket's
-//! width, 6.25 %. The maximum is the upper edge of the highest bucket that is not empty: the true one is at
-//! most that and at least its lower edge. Left out: other layouts; the version in the report guards that.
+//! buckets per octave. A quantile is interpolated within its bucket, so its error is at most the bucket's
+//! width, 6.25 %. The maximum is the upper edge of the highest bucket that is not empty. The true maximum is
+//! between the two edges of that bucket. Left out: other layouts; the version in the report guards that.
 
 use serde::{Deserialize, Serialize};
 
-/// Buckets; the last one is open.
+/// The number of buckets; the last one is open.
 pub const BUCKETS: usize = 400;
 
 /// The lower edge of a bucket, ns.
@@ -16,7 +16,7 @@ pub fn lower_edge_ns(bucket: usize) -> u64 {
     units << 10
 }
 
-/// Durations as the guest writes them: runs of `[first bucket, count, count, ...]`.
+/// Durations in the guest's format: runs of `[first bucket, count, count, ...]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Runs {
     pub n: u64,
@@ -32,12 +32,12 @@ pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// What people ask of durations, ms.
+/// Summary values of durations, ms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many samples.
+    /// The number of samples.
     pub n: u64,
-    /// Their mean: exact.
+    /// The exact mean.
     pub mean_ms: f64,
     /// The median, within 6.25 %.
     pub p50_ms: f64,
@@ -48,7 +48,7 @@ pub struct Summary {
 }
 
 impl Histogram {
-    /// From the guest's runs. `None` where they name a bucket that is not, or their sum is not `n`.
+    /// Converts the guest's runs. `None` if they name a bucket that does not exist, or their sum is not `n`.
     pub fn from_runs(runs: &Runs) -> Option<Histogram> {
         let mut counts = vec![0_u64; BUCKETS];
         for run in &runs.runs {
@@ -60,7 +60,8 @@ impl Histogram {
         (counts.iter().sum::<u64>() == runs.n).then_some(Histogram { sum_ns: runs.sum_ns, counts })
     }
 
-    /// What came to `self` since `earlier`. `None` where a count went down: that is not one run of one guest.
+    /// The increase since `earlier`. `None` if a count fell, because then the two are not from one run of one
+    /// guest.
     pub fn since(&self, earlier: &Histogram) -> Option<Histogram> {
         let minus = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.checked_sub(*then));
         Some(Histogram {
@@ -69,7 +70,7 @@ impl Histogram {
         })
     }
 
-    /// How many samples.
+    /// The number of samples.
     pub fn n(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -92,7 +93,7 @@ impl Histogram {
         unreachable!("the rank is at most the number of samples")
     }
 
-    /// The summary. `None` without samples: no sample has no mean, and 0 would be a claim.
+    /// The summary. `None` without samples, because then there is no mean, and 0 would be wrong.
     pub fn summary(&self) -> Option<Summary> {
         let n = self.n();
         let highest = self.counts.iter().rposition(|&c| c > 0)?;
@@ -116,12 +117,12 @@ mod tests {
         Histogram::from_runs(&Runs { n, sum_ns, runs }).unwrap()
     }
 
-    /// The bucket of a duration by searching the edges: independent of the guest's arithmetic.
+    /// Finds the bucket of a duration by searching the edges, independently of the guest's arithmetic.
     fn bucket_of(ns: u64) -> usize {
         (0..BUCKETS).rev().find(|&b| lower_edge_ns(b) <= ns).unwrap()
     }
 
-    /// The values that vsteer-guest tests its buckets with.
+    /// The values with which vsteer-guest tests its buckets.
     #[test]
     fn the_edges_are_those_of_the_guest() {
         for (ns, bucket) in [
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn quantiles_of_known_samples() {
-        // 1..=1000 times 50 us, counted as the guest does.
+        // 1..=1000 times 50 us, counted like the guest does.
         let mut counts = std::collections::BTreeMap::new();
         let samples: Vec<u64> = (1..=1_000).map(|i| i * 50_000).collect();
         samples.iter().for_each(|&s| *counts.entry(bucket_of(s) as u64).or_insert(0) += 1);

@@ -1,7 +1,8 @@
-//! What did the guests measure? From the lines on their consoles to figures over a window.
+//! Turns the lines on the guests' consoles into measurements over a window.
 //!
-//! [`stamp`] notes when each line arrived, [`window`] picks the lines of a window and subtracts,
-//! [`histogram`] does the arithmetic of durations. [`requests`] makes logs of what servers answered.
+//! [`stamp`] records when each line arrived, [`window`] picks the lines of a window and subtracts,
+//! [`histogram`] computes statistics of durations. [`requests`] makes logs of the requests that servers
+//! answered.
 
 pub mod clock;
 pub mod histogram;

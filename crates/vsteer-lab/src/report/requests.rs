@@ -1,16 +1,18 @@
-//! When, by the host's clocks, did a guest answer each request, and how long did that take?
+//! Writes a log of when a guest answered each request, in the host's clocks, and how long that took.
 //!
-//! A guest tells once a second how long ago it answered what, by its own CLOCK_MONOTONIC (vsteer-guest's README). Between that clock
-//! and the host's lies an offset, which the line that lagged least tells ([`super::window`] has the reasoning); here it is the
-//! least of the last lines only, since a log that others follow cannot wait for those to come. From the host's
-//! CLOCK_MONOTONIC to CLOCK_REALTIME by reading both at the time of writing.
+//! Once a second, a guest reports how long ago it answered each request, by its own CLOCK_MONOTONIC
+//! (vsteer-guest's README). There is an offset between that clock and the host's. The line with the least
+//! delay shows it (for the reasoning see [`super::window`]). Here only the last lines count, because readers
+//! follow the log and it cannot wait for later lines. The conversion from the host's CLOCK_MONOTONIC to
+//! CLOCK_REALTIME uses both at the time of writing.
 //!
-//! A log is JSON lines as `vsteer estimate` and `vsteer steer` read them: `{"ts":1767225600.123456789,"duration_us":6600}`, when the
-//! request was answered (CLOCK_REALTIME, s) and how long that took since it arrived (us). A second's requests come in order of `ts`;
-//! across seconds the order may be off by what the offset was mended by, some ms in a guest's first minute.
+//! A log is JSON lines as `vsteer estimate` and `vsteer steer` read them:
+//! `{"ts":1767225600.123456789,"duration_us":6600}`, with the time of the answer (CLOCK_REALTIME, s) and the
+//! time since the request's arrival (us). The requests of one second come in order of `ts`. Between seconds
+//! the order may be wrong by the correction of the offset, some ms in a guest's first minute.
 //!
-//! Left out: a guest that stood still (paused, or at the end of a migration). Its clock did as well, so that the offset grew
-//! by as much, and for half a minute its requests are told too early by that.
+//! Left out: a guest that stood still (paused, or at the end of a migration). Its clock stood still too, so
+//! the offset grew by the same time. For half a minute the log's times are too early by it.
 
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -18,12 +20,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use vsteer_core::Fault;
 
-/// What a line of answered requests starts with.
+/// The start of a line of answered requests.
 pub const REQUESTS_START: &str = "{\"vsteer_requests\":1,";
-/// Lines that share the offset between the clocks: a report and a line of requests come every second.
+/// The number of lines that share the offset between the clocks; a report and a line of requests come every
+/// second.
 const NEAR: usize = 60;
 
-/// The request log of a VM. It is there from when its console is followed, and stays empty where the VM serves no schedule.
+/// The request log of a VM. It exists as soon as the VM's console is followed, and stays empty if the VM
+/// serves no schedule.
 pub fn requests_file(dir: &Path, vm: &str) -> PathBuf {
     dir.join("requests").join(format!("{vm}.log"))
 }
@@ -31,23 +35,23 @@ pub fn requests_file(dir: &Path, vm: &str) -> PathBuf {
 /// A line of answered requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Requests {
-    /// When it was written, the guest's CLOCK_MONOTONIC, ns.
+    /// The time of writing, guest's CLOCK_MONOTONIC, ns.
     pub t_ns: u64,
-    /// Of each request: how long before that it was answered, and how long that took since it arrived, us.
+    /// For each request: how long before that it was answered, and how long that took since its arrival, us.
     pub ended: Vec<(u64, u64)>,
 }
 
-/// Where a guest's CLOCK_MONOTONIC lies on the host's.
+/// The offset between a guest's CLOCK_MONOTONIC and the host's.
 #[derive(Debug, Default)]
 pub struct Offset {
-    /// Host's arrival less guest's time of the last lines, ns.
+    /// Host's arrival time minus guest's time of the last lines, ns.
     near: VecDeque<i128>,
     last_t_ns: u64,
 }
 
 impl Offset {
-    /// A line of the guest's time `t_ns` arrived at `host_ns`. Time that went back is a guest that was started anew: what was
-    /// known of the former one's clock says nothing of it.
+    /// A line with the guest's time `t_ns` arrived at `host_ns`. If time went back, the guest was started
+    /// again, and the former offset no longer counts.
     pub fn heard(&mut self, t_ns: u64, host_ns: u64) {
         if t_ns < self.last_t_ns {
             self.near.clear();
@@ -59,13 +63,13 @@ impl Offset {
         }
     }
 
-    /// What is to be added to the guest's time for the host's, ns. `None` before anything was heard.
+    /// What to add to the guest's time to get the host's, ns. `None` before the first line.
     pub fn ns(&self) -> Option<i128> {
         self.near.iter().min().copied()
     }
 }
 
-/// CLOCK_REALTIME less CLOCK_MONOTONIC now, ns.
+/// The present CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
 pub fn wall_less_monotonic_ns() -> i128 {
     let wall = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec)
@@ -75,13 +79,13 @@ pub fn wall_less_monotonic_ns() -> i128 {
 /// A line of a log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Answered {
-    /// When it was answered, CLOCK_REALTIME, s.
+    /// The time of the answer, CLOCK_REALTIME, s.
     pub ts_s: f64,
-    /// How long that took since it arrived, s.
+    /// The time since the request's arrival, s.
     pub took_s: f64,
 }
 
-/// A log's lines; the last one may be half written.
+/// A log's lines; the last one may be incomplete.
 ///
 /// # Errors
 /// It cannot be read.
@@ -95,16 +99,16 @@ pub fn answered(log: &Path) -> Result<Vec<Answered>, Fault> {
     Ok(text.lines().filter_map(one).collect())
 }
 
-/// The log's lines. `offset_ns` is what lies between the guest's clock and CLOCK_REALTIME.
+/// The log's lines. `offset_ns` is the difference between the guest's clock and CLOCK_REALTIME.
 pub fn lines(requests: &Requests, offset_ns: i128) -> String {
     let mut text = String::with_capacity(60 * requests.ended.len());
     let mut ended = requests.ended.clone();
-    // The longest ago first.
+    // The oldest first.
     ended.sort_by_key(|(ago_us, _)| std::cmp::Reverse(*ago_us));
     for (ago_us, took_us) in ended {
         let ts = i128::from(requests.t_ns) + offset_ns - 1_000 * i128::from(ago_us);
         let (s, ns) = (ts.div_euclid(1_000_000_000), ts.rem_euclid(1_000_000_000));
-        // Into a string: it does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{{\"ts\":{s}.{ns:09},\"duration_us\":{took_us}}}");
     }
     text
@@ -114,7 +118,7 @@ pub fn lines(requests: &Requests, offset_ns: i128) -> String {
 mod tests {
     use super::*;
 
-    /// The line that vsteer-guest's own test demands of it: change both or neither.
+    /// The same line that vsteer-guest's own test requires: change both or neither.
     const LINE: &str =
         "{\"vsteer_requests\":1,\"t_ns\":9000123456,\"ended\":[[993522,6600],[898423,1700],[123,100000]]}";
 
@@ -156,7 +160,7 @@ mod tests {
             offset.heard(t_ns, 500_000 + t_ns + lag_ns);
         }
         assert_eq!(offset.ns(), Some(500_007));
-        // It is forgotten: clocks drift.
+        // Old lines are forgotten, because clocks drift.
         (5..5 + NEAR as u64).for_each(|i| offset.heard(1_000 * i, 500_000 + 1_000 * i + 9));
         assert_eq!(offset.ns(), Some(500_009));
     }

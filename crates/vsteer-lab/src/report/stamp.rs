@@ -1,16 +1,15 @@
-//! When, by the host's clock, did a guest's report arrive?
+//! Records when a guest's report arrived, by the host's clock.
 //!
-//! A small process of the lab looks at the length of each console file every 20 ms and copies whole report
-//! lines, each with the host's CLOCK_MONOTONIC, to a file of their own; what they say of requests goes to a log
-//! ([`super::requests`]). A stamp is late by up to 20 ms, by the
-//! time that this process waits for a CPU, and by the time that the VM took to deliver (seconds, if it is
-//! starved): [`super::window`] corrects for the latter two. Looking is cheaper than being told: QEMU writes a
-//! console byte by byte, and every byte would wake the one who is told. The process ends itself when the lab's
-//! record is gone.
+//! A small process of the lab checks the length of each console file every 20 ms. It copies whole report
+//! lines, each with the host's CLOCK_MONOTONIC, to a separate file. Lines about requests go to a log
+//! ([`super::requests`]). A stamp is late by up to 20 ms, by this process's wait for a CPU, and by the time
+//! that the VM took to deliver (seconds, if it gets no CPU). [`super::window`] corrects for the latter two.
+//! Polling is cheaper than notifications: QEMU writes a console byte by byte, and every byte would wake the
+//! receiver. The process ends itself when the lab's record is gone.
 //!
-//! A VM that is started anew, or arrives elsewhere, goes on with its console where that ended: what its former life left half
-//! said stands before what the new one says, and is passed over. A console that somebody emptied is read from its beginning.
-//! Left out: what else a guest prints.
+//! A VM that is started again, or arrives elsewhere, continues the same console file. An incomplete line of
+//! its former run may stand before its first new line and is skipped. If somebody emptied a console file, it
+//! is read from its start. Left out: everything else that a guest prints.
 
 use super::clock::now_ns;
 use super::requests::{self, Offset, REQUESTS_START, Requests, requests_file};
@@ -22,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// From look to look.
+/// The time between two checks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What a report starts with.
+/// The start of a report.
 pub const REPORT_START: &str = "{\"vsteer_guest\":1,";
 
 /// Where the stamped reports of a VM are.
@@ -37,31 +36,32 @@ pub fn console_file(dir: &Path, vm: &str) -> PathBuf {
     dir.join("vms").join(format!("{vm}.console"))
 }
 
-/// What is read of a report here.
+/// The fields of a report that are read here.
 #[derive(Deserialize)]
 struct Report {
     t_ns: u64,
 }
 
-/// What a look gave.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Fresh {
-    /// Stamped reports, a line each.
+    /// Stamped reports, one line each.
     stamped: String,
     /// Lines of the request log.
     requests: String,
 }
 
-/// Makes of a console's bytes, as they come, stamped reports and requests.
+/// Converts a console's bytes, as they arrive, to stamped reports and requests.
 #[derive(Default)]
 struct Lines {
-    /// The beginning of a line whose end has not come yet.
+    /// The start of a line that is not complete yet.
     partial: Vec<u8>,
     offset: Offset,
 }
 
 impl Lines {
-    /// Takes what came at `host_ns` of the host's CLOCK_MONOTONIC, when CLOCK_REALTIME was ahead of that by `wall_ns`.
+    /// Takes bytes that arrived at `host_ns` of the host's CLOCK_MONOTONIC, when CLOCK_REALTIME was ahead of
+    /// it by `wall_ns`.
     fn take(&mut self, bytes: &[u8], host_ns: u64, wall_ns: i128) -> Fresh {
         self.partial.extend_from_slice(bytes);
         let mut fresh = Fresh::default();
@@ -74,7 +74,8 @@ impl Lines {
     }
 
     fn line(&mut self, line: &str, host_ns: u64, wall_ns: i128, fresh: &mut Fresh) {
-        // The last beginning in it: before that is what a former life of the VM left half said.
+        // The last start of a report in the line. An incomplete line of the VM's former run may stand before
+        // it.
         let said = |start: &str| line.rfind(start).map(|at| line[at..].trim_end());
         if let Some(said) = said(REQUESTS_START) {
             if let Ok(requests) = serde_json::from_str::<Requests>(said) {
@@ -111,7 +112,8 @@ impl Follower {
         Ok(Follower { console, stamped, requests, read_bytes: 0, lines: Lines::default() })
     }
 
-    /// Copies the lines that have come since the last look. A console that is shorter than before was emptied.
+    /// Copies the lines that arrived since the last check. If a console file is shorter than before, it was
+    /// emptied.
     fn look(&mut self) -> std::io::Result<()> {
         let length = match self.console.metadata() {
             Ok(metadata) => metadata.len(),
@@ -136,7 +138,7 @@ impl Follower {
     }
 }
 
-/// Stamps the reports of `vms` until the lab's record no longer bears `token`.
+/// Stamps the reports of `vms` until the lab's record has another token or is gone.
 ///
 /// # Errors
 /// A file of the lab cannot be written.
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn requests_are_laid_to_the_hosts_clock_by_the_line_that_lagged_least() {
         let mut lines = Lines::default();
-        // The report lags 1 ms, the requests 21 ms behind a guest whose clock began at 40 s of the host's.
+        // The report lags 1 ms, the requests 21 ms, behind a guest whose clock began at 40 s of the host's.
         let _ = lines.take(b"{\"vsteer_guest\":1,\"t_ns\":1000000000}\n", 41_001_000_000, 0);
         let line = b"{\"vsteer_requests\":1,\"t_ns\":1002000000,\"ended\":[[2000,1700]]}\r\n";
         let fresh = lines.take(line, 41_023_000_000, 1_767_225_600_000_000_000);
@@ -197,7 +199,7 @@ mod tests {
     fn what_a_former_life_left_half_said_is_passed_over() {
         let mut lines = Lines::default();
         let _ = lines.take(b"{\"vsteer_guest\":1,\"t_ns\":90000000000}\n", 100_000_000_000, 0);
-        // Ended in the middle of a line; then, started anew, it writes behind that.
+        // The VM ended in the middle of a line. Started again, it writes after that.
         let _ = lines.take(b"{\"vsteer_guest\":1,\"t_ns\":910", 101_000_000_000, 0);
         let glued = b"{\"vsteer_guest\":1,\"t_ns\":2000000000}\n{\"vsteer_guest\":1,\"se[ 0.1] kernel\n";
         let fresh = lines.take(glued, 110_000_000_000, 0);

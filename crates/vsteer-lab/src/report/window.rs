@@ -1,15 +1,15 @@
-//! What did a VM get and suffer between two moments?
+//! Computes what a VM got and waited for between two times.
 //!
-//! Reports are cumulative, so a window is the difference of two of them: the first that was taken at or after
-//! its beginning and the last that was taken at or before its end. The window used lies inside the one asked
-//! for, up to 2 s shorter, and is printed; rates are over the time between these two.
+//! Reports are cumulative, so a window is the difference of two of them: the first one taken at or after its
+//! start and the last one taken at or before its end. The used window is inside the requested one, up to 2 s
+//! shorter, and is printed. Rates refer to the time between these two reports.
 //!
-//! When was a report taken, by the host's clock? A stalled VM delivers late, by seconds, so its arrival does
-//! not say. But host and guest clocks run at the same speed, so the arrival that lagged least behind the
-//! guest's own time gives the offset between them for all its neighbours ([`taken_ns`]; the idea is that of
-//! NTP's clock filter, RFC 5905 section 10). Its error is that of the best stamp among some 120 ([`super::stamp`]:
-//! below 20 ms) plus the clocks' drift over a minute. Left out: interpolation inside a second, which would
-//! invent samples.
+//! When was a report taken, by the host's clock? A stalled VM delivers seconds late, so the arrival time does
+//! not show it. But host and guest clocks run at the same speed. So the report with the least delay relative
+//! to the guest's own time gives the offset between the clocks for all its neighbours ([`taken_ns`]; the idea
+//! is that of NTP's clock filter, RFC 5905 section 10). Its error is that of the best stamp among some 120
+//! ([`super::stamp`]: below 20 ms) plus the clocks' drift over a minute. Left out: interpolation inside a
+//! second, which would invent samples.
 
 use super::histogram::{Histogram, Runs, Summary};
 use crate::accel::Accel;
@@ -21,10 +21,10 @@ use vsteer_core::{Fault, FaultKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Jiffies {
     pub user: u64,
-    /// The guest's kernel.
+    /// Time in the guest's kernel.
     pub system: u64,
     pub idle: u64,
-    /// Stolen by the host.
+    /// Time stolen by the host.
     pub steal: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Jiffies {
 pub struct GuestReport {
     /// The format's version.
     pub vsteer_guest: u32,
-    /// Counts from 0.
+    /// Sequence number from 0.
     pub seq: u64,
     /// The guest's CLOCK_MONOTONIC, ns.
     pub t_ns: u64,
@@ -41,32 +41,32 @@ pub struct GuestReport {
     pub workload: String,
     /// vCPUs that the guest sees.
     pub vcpus: u32,
-    /// Work units done.
+    /// Completed work units.
     pub units: u64,
     /// Lateness of timers.
     pub late: Runs,
     pub resp: Runs,
-    /// CPU time; `None` where the guest could not read it.
+    /// CPU time; `None` if the guest could not read it.
     pub jiffies: Option<Jiffies>,
 }
 
-/// A report and when it arrived.
+/// A report and its arrival time.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Stamped {
     /// The host's CLOCK_MONOTONIC, ns.
     pub host_ns: u64,
-    /// What the guest said.
+    /// The guest's report.
     pub report: GuestReport,
 }
 
-/// What a VM measured, or why there is no measurement.
+/// The measurement of a VM, or why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VmMeasured {
     pub vm: String,
-    /// Its workload with its parameters: the lab's secret.
+    /// Its workload with parameters, which is the lab's secret.
     pub workload: String,
     pub vcpus: u32,
-    /// Why there is no measurement; `None` where there is one.
+    /// Why there is no measurement; `None` if there is one.
     pub absent: Option<String>,
     pub window: Option<VmWindow>,
 }
@@ -74,37 +74,38 @@ pub struct VmMeasured {
 /// What one VM measured over a window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VmWindow {
-    /// The window's beginning: when its first report was taken, host CLOCK_MONOTONIC, ns.
+    /// The window's start: when its first report was taken, host CLOCK_MONOTONIC, ns.
     pub since_ns: u64,
     /// The window's end: when its last report was taken, ns.
     pub until_ns: u64,
     /// Its length, s.
     pub window_s: f64,
-    /// Reports in it, both ends included.
+    /// Reports in the window, both ends included.
     pub reports: usize,
     /// Work units per second, all vCPUs together.
     pub work_units_per_s: f64,
-    /// Lateness of timers; `None` where the workload sets none.
+    /// Lateness of timers; `None` if the workload sets none.
     pub lateness: Option<Summary>,
-    /// Response times; `None` where the workload serves no requests.
+    /// Response times; `None` if the workload serves no requests.
     pub response: Option<Summary>,
     /// Share of the vCPUs' time in user mode, %.
     pub user_percent: Option<f64>,
-    /// In the guest's kernel, %.
+    /// Share in the guest's kernel, %.
     pub system_percent: Option<f64>,
-    /// Idle, %.
+    /// Idle share, %.
     pub idle_percent: Option<f64>,
-    /// Stolen by the host, as the guest sees it, %. `None` under emulation, which tells the guest nothing.
+    /// Share stolen by the host, as the guest sees it, %. `None` under emulation, which reports nothing to
+    /// the guest.
     pub steal_percent: Option<f64>,
     /// Guest time per host time since the guest's first report: 1 unless its clock drifts. `None` in its first
     /// seconds.
     pub guest_clock_ratio: Option<f64>,
 }
 
-/// Reads a file of stamped reports. A last line that is still being written is left out.
+/// Reads a file of stamped reports. An incomplete last line is left out.
 ///
 /// # Errors
-/// The file is missing or holds something else.
+/// The file is missing or contains something else.
 pub fn read(file: &Path) -> Result<Vec<Stamped>, Fault> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Fault::io(format!("reading the guest's reports {}", file.display()), &e))?;
@@ -122,18 +123,18 @@ pub fn read(file: &Path) -> Result<Vec<Stamped>, Fault> {
     whole.lines().enumerate().map(parse).collect()
 }
 
-/// The reports since the guest was last started: what counts from 0 begins again there.
+/// The reports since the guest's last start, because all counts start at 0 again there.
 pub fn last_run(reports: &[Stamped]) -> &[Stamped] {
     let began = (1..reports.len()).rev().find(|&i| reports[i].report.seq <= reports[i - 1].report.seq);
     &reports[began.unwrap_or(0)..]
 }
 
-/// How many reports to each side share the offset between the clocks.
+/// How many reports on each side share the offset between the clocks.
 const NEIGHBOURS: usize = 60;
-/// A window shorter than half the time between two reports is none: its reports were delivered in a bunch.
+/// A window shorter than half the time between two reports is not valid: its reports were delivered together.
 const WINDOW_LEAST_NS: u64 = 500_000_000;
 
-/// When each report was taken, on the host's clock, ns. `reports` are those of one run of the guest.
+/// When each report was taken, on the host's clock, ns. `reports` must come from one run of the guest.
 pub fn taken_ns(reports: &[Stamped]) -> Vec<u64> {
     let offset = |r: &Stamped| i128::from(r.host_ns) - i128::from(r.report.t_ns);
     let taken = |(i, r): (usize, &Stamped)| {
@@ -144,7 +145,7 @@ pub fn taken_ns(reports: &[Stamped]) -> Vec<u64> {
     reports.iter().enumerate().map(taken).collect()
 }
 
-/// Guest time per host time, between the best delivered reports of the first and the second half.
+/// Guest time per host time, between the reports with the least delay in the first and the second half.
 fn clock_ratio(reports: &[Stamped]) -> Option<f64> {
     let best = |half: &[Stamped]| {
         let offset = |r: &&Stamped| i128::from(r.host_ns) - i128::from(r.report.t_ns);
@@ -152,14 +153,14 @@ fn clock_ratio(reports: &[Stamped]) -> Option<f64> {
     };
     let (first, second) = reports.split_at(reports.len() / 2);
     let ((host_a, guest_a), (host_b, guest_b)) = best(first).zip(best(second))?;
-    // Below 3 s the stamps' error alone would look like a drift of 1 %.
+    // Below 3 s, the stamps' error alone would look like a drift of 1 %.
     (guest_b - guest_a >= 3e9).then(|| (guest_b - guest_a) / (host_b - host_a))
 }
 
 /// Computes the window of one VM.
 ///
 /// # Errors
-/// Fewer than two reports in the window; the VM was started anew in it; a malformed histogram.
+/// Fewer than two reports in the window; the VM was started again in it; a malformed histogram.
 pub fn between(
     vm: &str,
     reports: &[Stamped],
@@ -167,7 +168,7 @@ pub fn between(
     until_ns: u64,
     accel: Accel,
 ) -> Result<VmWindow, Fault> {
-    // Of a guest that was started anew, the last run counts, and only if the window lies in it.
+    // If a guest was started again, only the last run counts, and only if the window is inside it.
     let run = last_run(reports);
     let before = &reports[..reports.len() - run.len()];
     if before.iter().any(|r| (since_ns..=until_ns).contains(&r.host_ns)) {
@@ -212,11 +213,12 @@ pub fn between(
     })
 }
 
-/// Work units that a VM did between two moments, per second: interpolated between the reports around each moment. What a
-/// VM did while it did not report counts in full, except in a gap that reaches over one of the two moments.
+/// Work units of a VM per second between two times, interpolated between the reports around each time. Work
+/// during a gap without reports counts in full, except for a gap that includes one of the two times.
 ///
 /// # Errors
-/// `NothingThere` unless reports closer together than `gap_most_ns` stand around each of the two moments.
+/// `NothingThere` unless there are reports around each of the two times that are closer together than
+/// `gap_most_ns`.
 pub fn work_per_s(
     vm: &str,
     reports: &[Stamped],
@@ -259,7 +261,7 @@ fn shares_percent(a: &Jiffies, b: &Jiffies) -> Option<[f64; 4]> {
 mod tests {
     use super::*;
 
-    /// The line that vsteer-guest's own test demands of it: change both or neither.
+    /// The same line that vsteer-guest's own test requires: change both or neither.
     const LINE: &str = "{\"vsteer_guest\":1,\"seq\":7,\"t_ns\":8000123456,\"workload\":\"periodic\",\"vcpus\":2,\"units\":42,\
         \"late\":{\"n\":98,\"sum_ns\":163000000,\"runs\":[[4,7,90],[64,1]]},\
         \"resp\":{\"n\":2,\"sum_ns\":9,\"runs\":[[399,2]]},\
@@ -315,7 +317,8 @@ mod tests {
         let mut reports: Vec<Stamped> = (0..5).map(|s| stamped(s, s, &[])).collect();
         let fault = between("v", &reports, 51_500_000_000, 52_500_000_000, Accel::Tcg).unwrap_err();
         assert_eq!(fault.kind, FaultKind::NothingThere);
-        // A stalled VM delivers all at once: the reports span no time by arrival, but were taken seconds apart.
+        // A stalled VM delivers everything at once. The arrival times span no time, but the reports were
+        // taken seconds apart.
         let bunch: Vec<Stamped> =
             reports.iter().map(|r| Stamped { host_ns: 55_000_000_000, ..r.clone() }).collect();
         assert_eq!(between("v", &bunch, 0, u64::MAX, Accel::Tcg).unwrap().window_s, 4.0);
@@ -331,7 +334,7 @@ mod tests {
     fn late_delivery_moves_neither_the_window_nor_the_rate() {
         let prompt: Vec<Stamped> = (0..30).map(|s| stamped(s, 500 * s, &[])).collect();
         let mut stalled = prompt.clone();
-        // Reports 10 to 14 arrive together, at the time of report 15, and 20 arrives 0.3 s late.
+        // Reports 10 to 14 arrive together, at the time of report 15, and report 20 arrives 0.3 s late.
         (10..15).for_each(|i| stalled[i].host_ns = prompt[15].host_ns);
         stalled[20].host_ns += 300_000_000;
         assert_eq!(taken_ns(&stalled), taken_ns(&prompt));
@@ -347,10 +350,10 @@ mod tests {
         let edges = (52_250_000_000, 66_500_000_000);
         let work = |reports: &[Stamped]| work_per_s("v", reports, edges, 2_500_000_000);
         assert!((work(&all).unwrap() - 500.0).abs() < 1e-9);
-        // From 54 s to 62 s it says nothing, and does as much.
+        // From 54 s to 62 s it does not report, and works at the same rate.
         let silent: Vec<Stamped> = all.iter().filter(|r| !(5..12).contains(&r.report.seq)).cloned().collect();
         assert!((work(&silent).unwrap() - 500.0).abs() < 1e-9);
-        // Nothing for 3 s around the first edge, and nothing after the second.
+        // No report for 3 s around the first edge, and none after the second.
         let late: Vec<Stamped> = all.iter().filter(|r| !(2..4).contains(&r.report.seq)).cloned().collect();
         let fault = work(&late).unwrap_err();
         assert!(fault.to_string().contains("no report for 3.0 s"), "{fault}");

@@ -1,12 +1,16 @@
-//! Does the audit read real machines as others read them?
+//! Does the audit read real machines as other programs read them?
 //!
-//! The captured machines of two packages of Debian's, fetched into the cache and never kept with the source: hwloc's (47 trees: EPYC's forerunners, Xeons, Itanium,
-//! Arm, POWER, s390, guests) and util-linux's lscpu dumps (EPYC 7451, Xeons, Arm, RISC-V, s390 under KVM and z/VM, VirtualBox, VMware), unpacked beside each
-//! other. `vsteer audit --root` of each tree must end well; every check says something with a reason; a check whose files a tree lacks says that it does not
-//! apply, never "as it should be"; whether threads of cores are told agrees with the topology files of the tree itself, vulnerabilities and whether it is a guest
-//! with what lscpu of that dump prints (its `expected` file, by other authors).
+//! The machines are captures from two packages of Debian, fetched into the cache and never kept with the
+//! source: hwloc's (47 trees: EPYC's predecessors, Xeons, Itanium, Arm, POWER, s390, guests) and util-linux's
+//! lscpu dumps (EPYC 7451, Xeons, Arm, RISC-V, s390 under KVM and z/VM, VirtualBox, VMware). The claims:
+//! - `vsteer audit --root` of each tree succeeds, and every check gives a result with a reason.
+//! - If a tree lacks a check's files, the check says that it does not apply, never "as it should be".
+//! - The report about threads of cores agrees with the topology files of the tree itself.
+//! - The vulnerabilities, and whether the machine is a guest, agree with the output of lscpu for that dump
+//!   (its `expected` file, by other authors).
 //!
-//! Left out: libvirt's and tuned's files, which no such tree holds: made-up ones and the real cloud guest of the host crate's tests do.
+//! Left out: files of libvirt and tuned, because no such tree contains them. The host crate's tests use
+//! invented ones and a real cloud guest.
 
 use super::{Bench, Case, Findings, Minutes};
 use crate::command;
@@ -21,7 +25,7 @@ use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::audit::CHECKS;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "audit",
     doc: "the audit of 63 captured machines: never a crash, a missing file is named, SMT, guests and vulnerabilities as their files and lscpu say",
@@ -34,7 +38,8 @@ pub const CASE: Case = Case {
 const LIMIT: Duration = Duration::from_secs(60);
 /// hwloc 2.9.0 and util-linux 2.38.
 const TREES_MIN: usize = 60;
-/// Each check, and what one of its files' paths holds; where no path of a tree does, it does not apply.
+/// For each check, parts of the paths of its files. If no path of a tree contains one, the check does not
+/// apply.
 const RESTS_ON: &[(&str, &[&str])] = &[
     ("tuned", &["etc/tuned/active_profile"]),
     ("scaling", &["/scaling_driver", "/scaling_governor"]),
@@ -61,7 +66,7 @@ const RESTS_ON: &[(&str, &[&str])] = &[
 struct Machine {
     name: String,
     root: PathBuf,
-    /// What lscpu prints of it, where that comes along.
+    /// The output of lscpu for it, if the package has it.
     lscpu: Option<BTreeMap<String, String>>,
 }
 
@@ -140,7 +145,7 @@ fn unpacked(
     for file in names(from)? {
         let Some(name) = file.strip_suffix(end) else { continue };
         let (folder, packed) = (to.join(name), from.join(&file));
-        // Tens of thousands of small files, which nobody changes: unpacked once.
+        // These are tens of thousands of small files that never change, so they are unpacked only once.
         let whole = to.join(format!("{name}.whole"));
         let told = packed.to_string_lossy().into_owned();
         if std::fs::read_to_string(&whole).ok().as_deref() != Some(&told) {
@@ -177,7 +182,7 @@ fn unpacked(
     Ok(all)
 }
 
-/// Every path of a tree, links included and not followed.
+/// Every path of a tree. Links are included but not followed.
 fn paths(root: &Path) -> Result<Vec<String>, Fault> {
     let mut find = Command::new("find");
     find.arg(root).args(["-printf", "%P\\n"]);
@@ -216,7 +221,8 @@ fn lacking(told: &[Value], paths: &[String]) -> Result<usize, String> {
     Ok(looked)
 }
 
-/// Threads of the core that has most of them online, by the machine's own topology files; `None` where it has none.
+/// Online threads of the core that has most of them, by the machine's own topology files; `None` if it has
+/// none.
 fn threads(root: &Path) -> Option<usize> {
     let cpus = root.join("sys/devices/system/cpu");
     let read = |file: PathBuf| std::fs::read_to_string(file).ok();
@@ -233,7 +239,7 @@ fn smt(told: &[Value], root: &Path) -> Result<usize, String> {
     let said = told.iter().find(|f| text(f, "check") == "smt").ok_or("nothing is said of SMT")?;
     let value = text(said, "value");
     let (on, Some(threads)) = (value == "on", threads(root)) else { return Ok(0) };
-    // Where the kernel has no such file, or says that it cannot tell, it is not on.
+    // If the kernel has no such file, or says that it does not know, SMT is not on.
     if value == "not there" {
         return Ok(0);
     }
@@ -254,7 +260,8 @@ fn vulnerabilities(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<u
     for (key, said) in lscpu {
         let Some(name) = key.strip_prefix("Vulnerability ") else { continue };
         let name = name.to_lowercase().replace(' ', "_");
-        // lscpu prints no colons: `Mitigation; PTE Inversion; VMX vulnerable`. What it says of SMT is not of this check.
+        // lscpu prints no colons: `Mitigation; PTE Inversion; VMX vulnerable`. Its statements about SMT do
+        // not belong to this check.
         let is_open = |part: &str| {
             let part = part.trim().to_lowercase();
             part.split(' ').any(|word| word == "vulnerable") && !part.contains("smt ")
@@ -278,7 +285,8 @@ fn vulnerabilities(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<u
 }
 
 fn guest(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<usize, String> {
-    // Said where nothing else is: a guest's frequencies are its host's. A tree with a frequency driver does not say.
+    // This is reported only without other evidence: a guest's frequencies are its host's. A tree with a
+    // frequency driver does not report it.
     let scaling = told.iter().find(|f| text(f, "check") == "scaling").map_or("", |f| text(f, "reason"));
     let said = if scaling.starts_with("a guest runs at") {
         true
@@ -287,7 +295,8 @@ fn guest(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<usize, Stri
     } else {
         return Ok(0);
     };
-    // IBM's below an LPAR is the machine's firmware (and is all that lscpu says under z/VM, too); pHyp is POWER's.
+    // IBM's hypervisor below an LPAR is the machine's firmware (lscpu reports only this under z/VM, too);
+    // pHyp is POWER's.
     let vendor = lscpu.get("Hypervisor vendor").map(String::as_str);
     match vendor {
         Some("IBM" | "pHyp") => Ok(0),

@@ -1,10 +1,11 @@
-//! Is the one who made a VM wait named?
+//! Does blame name the process that made a VM wait?
 //!
-//! The rows of the blame matrix sum to the victim's ready time within 1 %. A planted process that hogs the only pCPU a VM
-//! may use gets at least 90 % of its ready time. A VM alone on the host waits for placement, not for a runner.
+//! The rows of the blame matrix sum to the waiting VM's ready time within 1 %. A planted process that
+//! occupies the only pCPU of a VM gets at least 90 % of its ready time. A VM alone on the host waits because
+//! of placement, not because of another thread.
 //!
-//! All on one boot: for the last two the other VMs are stopped. What else this machine does takes a part of the blame, so
-//! those windows are rounds that are judged with their surroundings.
+//! All three use one boot; for the last two the other VMs are stopped. This machine's other work also gets
+//! blame, so those windows are rounds that are judged with their surroundings.
 
 use super::judge::{Bound, Round, Rule, Verdict};
 use super::stopped::Stopped;
@@ -20,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "blame",
     doc: "blame rows sum to ready time, a planted culprit is named, idle pCPUs are charged to placement",
@@ -35,15 +36,15 @@ pub const HOG: &str = "planted-hog";
 const LIMIT: Duration = Duration::from_secs(90);
 const VMS: &str = "burn=1x2,burn=1x1,periodic=1x2,periodic=1x1";
 const VMS_ALL: usize = 4;
-/// The least ready share that rows can be compared with.
+/// The smallest ready share with which rows can be compared.
 const READY_LEAST: f64 = 0.001;
-/// The least ready share that a planted hog must cause, and its part of that.
+/// The smallest ready share that a planted hog must cause, and its part of that.
 const PLANTED_READY: f64 = 0.05;
-/// Beside a hog that must get nine tenths, others may use a third of the tenth that is left, pCPUs.
+/// The hog must get nine tenths. Others may use a third of the remaining tenth, pCPUs.
 const PLANTED_OTHERS: f64 = 0.03;
 const PLANTED: Rule =
     Rule { bound: Bound::AtLeast(0.9), band: 0.02, least: 1, most: 4, load_only_hurts: true };
-/// The part of the ready time for which pCPUs were idle that is placement.
+/// The part of the ready time with an idle pCPU that is blamed on placement.
 const PLACED: Rule =
     Rule { bound: Bound::AtLeast(0.5), band: 0.1, least: 1, most: 4, load_only_hurts: false };
 
@@ -80,7 +81,7 @@ fn rows_sum_up(diagnosed: &Value, findings: &mut Findings) {
     );
 }
 
-/// A planted hog. Ours, so that it ends whatever becomes of the recording.
+/// A planted hog. It is a child of this process, so that it ends whatever happens to the recording.
 struct Hog(Child);
 
 impl Drop for Hog {
@@ -98,7 +99,7 @@ struct Looks<'a> {
 }
 
 impl Looks<'_> {
-    /// The VM of this workload with one vCPU, and its process.
+    /// The VM with this workload and one vCPU, and its process.
     fn single(&self, workload: &str) -> Result<(String, i32), Fault> {
         let is = |vm: &&crate::state::Vm| vm.vcpus == 1 && vm.workload.starts_with(workload);
         let vm = self.lab.state().vms.iter().find(is).ok_or_else(|| failed("no VM of one vCPU"))?;
@@ -113,14 +114,15 @@ impl Looks<'_> {
         self.v.json(&["diagnose", &r], LIMIT)
     }
 
-    /// A recording with what the machine, or the pCPU, did besides.
+    /// A recording, with the other work of the machine or the pCPU.
     fn watched(&self, name: &str, watch: Watch) -> Result<(Value, Surroundings), Fault> {
         let diagnosed = self.diagnosed(name)?;
         Ok((diagnosed, watch.end()?))
     }
 
-    /// Timers alone: both pCPUs are idle nearly all the time. A burner would not do: its vCPU keeps one pCPU busy, and its
-    /// emulator thread, woken onto the other, waits there for whoever runs, with no pCPU idle.
+    /// VMs with only timers: both pCPUs are idle nearly all the time. A burner would not work here. Its vCPU
+    /// keeps one pCPU busy. Its emulator thread wakes on the other pCPU and waits there for the running
+    /// thread, and no pCPU is idle.
     fn alone(&self, findings: &mut Findings) -> Result<Value, Fault> {
         let (name, pid) = self.single("periodic")?;
         let _others = Stopped::all_but(self.lab, &name)?;
@@ -160,7 +162,7 @@ impl Looks<'_> {
         }
     }
 
-    /// The pCPU on which others do least, now that nearly all VMs stand still.
+    /// The pCPU with least other work, now that nearly all VMs are stopped.
     fn calmest() -> Result<usize, Fault> {
         let pcpus = std::thread::available_parallelism().map_or(1, usize::from);
         let busy = || (0..pcpus).map(busy_on_ns).collect::<Result<Vec<f64>, Fault>>();
@@ -170,7 +172,7 @@ impl Looks<'_> {
         Ok((0..pcpus).min_by(|a, b| used[*a].total_cmp(&used[*b])).unwrap_or(0))
     }
 
-    /// The burner on one pCPU, alone there with the hog: whatever it waits, it waits for the hog.
+    /// The burner on one pCPU, alone with the hog: all its waits are because of the hog.
     fn planted(&self, findings: &mut Findings) -> Result<Value, Fault> {
         let (name, pid) = self.single("burn")?;
         let _others = Stopped::all_but(self.lab, &name)?;
@@ -220,7 +222,7 @@ fn of_name(diagnosed: &Value, name: &str) -> Value {
     vms.and_then(|all| all.iter().find(|vm| vm["name"] == name)).cloned().unwrap_or_default()
 }
 
-/// What a VM was made to wait by the culprits that `of` picks, as a share of the window.
+/// How long a VM waited because of the culprits that `of` selects, as a share of the window.
 fn charged(diagnosis: &Value, vm: &Value, of: impl Fn(&Value) -> bool) -> f64 {
     let rows = diagnosis["model"]["blame"].as_array().into_iter().flatten();
     rows.filter(|b| b["victim"] == vm["id"] && of(&b["culprit"])).filter_map(|b| b["share"].as_f64()).sum()

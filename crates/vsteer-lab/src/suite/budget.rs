@@ -1,14 +1,15 @@
-//! How long may tests take? Every case states its minutes, and tools/budget the sums that they must not exceed.
+//! The time budget of tests. Every case states its minutes, and tools/budget has the sums that they must not
+//! exceed.
 //!
-//! Minutes are those of a quiet machine of two pCPUs whose cache of packages is filled. `vsteer-lab test` warns of a case
-//! that takes longer than it states.
+//! The minutes are for a quiet machine with two pCPUs and a filled cache of packages. `vsteer-lab test` warns
+//! about a case that takes longer than stated.
 
-/// How long a case takes by itself, min.
+/// How long a case takes alone, min.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Minutes {
     /// At the size of `test`.
     pub short: f64,
-    /// At the size at which its promise is made.
+    /// At the size of the full promise.
     pub full: f64,
 }
 

@@ -1,9 +1,10 @@
-//! Does the simulated CFS do what the kernel's does? On the emulated host with the distribution's own kernel, one pCPU, exact
-//! virtual time: set-ups of hogs, timers and servers are recorded and replayed as they were.
+//! Does the simulated CFS behave like the kernel's? Set-ups of hogs, timers and servers are recorded and
+//! replayed unchanged. They run on the emulated host with the distribution's own kernel, one pCPU, exact
+//! virtual time.
 //!
-//! Compared per vCPU: the share that it ran, how often it was given the pCPU, and the 99th percentile of its wake-up latency
-//! where it woke often enough. Ready shares are not: this kernel does not tell limited time, so that they cannot be told
-//! from it.
+//! Compared per vCPU: its run share, how often it got the pCPU, and the 99th percentile of its wake-up
+//! latency if it woke often enough. Ready shares are not compared, because this kernel does not report
+//! limited time, so the two cannot be separated.
 
 use super::{Bench, Case, Findings, Minutes};
 use crate::drive::Vsteer;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::stats::mean;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "cfs",
     doc: "replays of recordings of CFS on a host in exact virtual time: shares within 2 points, dispatches and wake-up p99 within 20 %",
@@ -29,10 +30,11 @@ pub const CASE: Case = Case {
 };
 
 const LIMIT: Duration = Duration::from_secs(1800);
-/// What is promised: points of the share that a vCPU ran; parts of dispatches per second and of the 99th percentile.
+/// The promise: percentage points of a vCPU's run share; relative errors of dispatches per second and of the
+/// 99th percentile.
 const SHARE_POINTS: f64 = 2.0;
 const PART: f64 = 0.2;
-/// As in `prediction`: a percentile of fewer wake-ups says little.
+/// As in `prediction`: a percentile of fewer wake-ups is too uncertain.
 const WAKE_UPS_FROM: u64 = 1000;
 
 /// A set-up: its name and its VMs, each with vCPUs, weight and workload.
@@ -112,12 +114,12 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// How far off, per vCPU.
+/// Errors per vCPU.
 #[derive(Debug, Clone, Default)]
 struct Errors {
-    /// Of the share that it ran, points.
+    /// Error of the run share, points.
     share: Vec<f64>,
-    /// Parts of what was measured.
+    /// Relative errors.
     dispatches: Vec<f64>,
     wake: Vec<f64>,
 }

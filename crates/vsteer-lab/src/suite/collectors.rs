@@ -1,12 +1,12 @@
-//! Do the two collectors agree, and does eBPF account for every instant?
+//! Do the two collectors agree, and does eBPF account for the whole time?
 //!
-//! The same 20 s by both, per vCPU: ready and limited together (polling cannot split them) within 1 % of each other or
-//! 0.1 % of the window, and the residual of eBPF's four states within 0.5 %. Without a quota, with one per vCPU, and with
-//! one for a whole VM of four vCPUs.
+//! Both record the same 20 s. Per vCPU, ready plus limited (polling cannot separate them) must agree within 1
+//! % of each other or 0.1 % of the window. The residual of eBPF's four states must be within 0.5 %. This is
+//! done without a quota, with one per vCPU, and with one for a whole VM of four vCPUs.
 //!
-//! The window of each vCPU begins and ends with a sample at which it does not wait: schedstat is told of a wait when it
-//! ends, and of one of 200 ms that is open at the window's end, and such there are, it tells nothing, which is ten times
-//! what is allowed.
+//! The window of each vCPU begins and ends with a sample at which it does not wait. The reason: schedstat
+//! counts a wait only when it ends. Waits of 200 ms occur. One that is open at the window's end would be
+//! missing, which is ten times the allowed difference.
 
 use super::surroundings::Watch;
 use super::{Bench, Case, Evidence, Findings, Minutes};
@@ -20,16 +20,18 @@ use vsteer_core::Fault;
 use vsteer_core::nouns::{Batch, Tid};
 use vsteer_record::Recording;
 
-/// Of each window, at least. Not for noise but for a bias: a thread that is preempted by one waking up ran, by the kernel's
-/// own clock, only until the wake-up (`rq_clock_skip_update()`), 6 to 10 us before the switch that eBPF sees. With timers of
-/// 10 ms, 600 preemptions a second and vCPU, that is up to four fifths of what is allowed: so in full; in short, 40 ms.
+/// The least length of each window. The reason is not noise but a bias: when a waking thread preempts
+/// another, the kernel's clock for the latter stops at the wake-up (`rq_clock_skip_update()`), 6 to 10 us
+/// before the switch that eBPF sees. With timers of 10 ms there are 600 preemptions per second and vCPU,
+/// which gives up to four fifths of the allowed difference. This is the full size; the short one has timers
+/// of 40 ms.
 const SECONDS: u64 = 20;
-/// Of the time of a VM whose quota is used up, what must show as limited.
+/// If a VM's quota is used up, at least this part of its time must be limited.
 const LIMITED_LEAST: f64 = 0.2;
-/// Recorded, so that windows of that length begin and end between waits.
+/// Length of the recording, so that windows of the required length can begin and end between waits.
 const RECORDED: u64 = 45;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "collectors",
     doc: "eBPF and schedstat agree per vCPU, and eBPF's states leave no residual; with and without quotas",
@@ -59,7 +61,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             let share = share.and_then(|x| x["vcpus"]["limited"].as_f64()).unwrap_or(0.0);
             let claim = format!("{what}: limited is measured");
             let found = format!("{:.1} % summed over vCPUs", 100.0 * share);
-            // A VM that others keep from its pCPUs does not use up its quota.
+            // If others keep a VM from its pCPUs, it does not use up its quota.
             match &disturbed {
                 Some(why) if share <= LIMITED_LEAST => findings.not_judged(claim, why, found),
                 _ => findings.claim(claim, share > LIMITED_LEAST, found),
@@ -71,7 +73,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// A burner's name, by how many vCPUs it has.
+/// The name of a burner with this number of vCPUs.
 fn name_of(lab: &Lab, vcpus: u32) -> String {
     let vm = lab.state().vms.iter().find(|v| v.vcpus == vcpus && v.workload.starts_with("burn"));
     vm.map(|v| v.name.clone()).unwrap_or_default()
@@ -100,7 +102,7 @@ fn window(bench: &Bench, v: &Vsteer, what: &str, findings: &mut Findings) -> Res
     Ok(ebpf)
 }
 
-/// Records by eBPF into one folder and by polling into the other, in one process.
+/// Records with eBPF into one folder and with polling into the other, in one process.
 fn record_both(v: &Vsteer, ebpf: &str, polled: &str) -> Result<(), Fault> {
     let words = [
         "record",
@@ -110,7 +112,8 @@ fn record_both(v: &Vsteer, ebpf: &str, polled: &str) -> Result<(), Fault> {
         polled,
         "--collector",
         "ebpf",
-        // No multiple of a quota's period, in step with which a vCPU would be held at every sample or at none.
+        // Not a multiple of a quota's period, because then a vCPU might be throttled at every sample or at
+        // none.
         "--interval",
         "130ms",
         "--for",
@@ -121,14 +124,14 @@ fn record_both(v: &Vsteer, ebpf: &str, polled: &str) -> Result<(), Fault> {
     v.run(&words, false, Duration::from_secs(RECORDED + 60)).map(drop)
 }
 
-/// Both collectors' figures held against each other, vCPU by vCPU.
+/// The comparison of both collectors, vCPU by vCPU.
 #[derive(Default)]
 struct Held {
     /// The largest difference between waits, as a part of the allowed difference, and its vCPU.
     worst_wait: f64,
     worst_is: String,
     worst_residual: f64,
-    /// The largest part of its time that a vCPU waits.
+    /// The largest part of the time that a vCPU waits.
     most_waited: f64,
     lines: Vec<Value>,
 }
@@ -138,7 +141,7 @@ impl Held {
         let of = |term: &str| t["shares"][term].as_f64().unwrap_or(f64::NAN);
         let residual = (1.0 - of("run") - of("ready") - of("limited") - of("blocked")).abs();
         let tid = t["tid"].as_u64().unwrap_or(0);
-        // NaN (not measured, or never seen awake and not waiting) must not pass for agreement.
+        // NaN (not measured, or never seen awake without waiting) must not count as agreement.
         let w =
             waits(both, Tid(tid as u32)).unwrap_or(Waits { ns: f64::NAN, ebpf: f64::NAN, polled: f64::NAN });
         self.most_waited = self.most_waited.max(w.ebpf / w.ns);
@@ -165,7 +168,7 @@ impl Held {
         let vcpus = self.lines.len();
         findings.claim_on(
             format!("{what}: ready and limited agree within 1 % or 0.1 % of the window, on every vCPU"),
-            // Two counters that count nothing agree.
+            // Two counters that count nothing would also agree.
             Evidence::amount(100.0 * most_waited, 1.0, "% ready and limited of the vCPU that waits most"),
             vcpus > 0 && *worst_wait <= 1.0,
             format!("{vcpus} vCPUs, worst at {worst_wait:.2} of what is allowed: {worst_is}"),
@@ -185,7 +188,8 @@ struct Waits {
     polled: f64,
 }
 
-/// From the first to the last sample at which the thread does not wait; `None` where there are no two.
+/// From the first to the last sample at which the thread does not wait; `None` if there are not two such
+/// samples.
 fn waits([ebpf, polled]: &[Vec<Batch>; 2], tid: Tid) -> Option<Waits> {
     let of = |b: &Batch| b.threads.iter().find(|t| t.tid == tid).cloned();
     let moments: Vec<(f64, f64, f64)> = ebpf

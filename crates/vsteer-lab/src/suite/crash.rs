@@ -1,8 +1,8 @@
-//! Killed anywhere while applying, does `vsteer rollback` restore exactly what was?
+//! If `apply` is killed at any point, does `vsteer rollback` restore exactly the former settings?
 //!
-//! On real VMs and a real libvirt, `apply` is killed (SIGKILL) before and after each of its journal writes; then
-//! `rollback` runs and the settings are compared with those before. With a plan of each kind of change, since each has
-//! its own way back.
+//! On real VMs and a real libvirt, `apply` is killed (SIGKILL) before and after each of its journal writes.
+//! Then `rollback` runs, and the settings are compared with those before. There is one plan for each kind of
+//! change, because each kind has its own rollback.
 
 use super::{Bench, Case, Findings, Minutes};
 use crate::command;
@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "crash",
     doc: "killed before and after every journal write of an apply, rollback restores the former state",
@@ -22,7 +22,8 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// Beside one that computes a VM that mostly sleeps may get its pCPU at once, and then nothing is to be changed.
+/// Beside only one computing VM, a VM that mostly sleeps may get its pCPU at once, and then there is nothing
+/// to change.
 const VMS: &str = "burn:2,periodic:1";
 const LIMIT: Duration = Duration::from_secs(60);
 const KILLED: i32 = 9;
@@ -54,12 +55,12 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// Kills at every point; how many there were.
+/// Kills at every point; returns the number of points.
 fn walk(v: &Vsteer, file: &str, action: &str, steps: usize, findings: &mut Findings) -> Result<usize, Fault> {
     let before = v.settings()?;
     let mut wrong = Vec::new();
     let (mut points, mut survived) = (0, false);
-    // Begin, two entries per step, the last: 2 + 2 * steps writes.
+    // The start, two entries per step, the end: 2 + 2 * steps writes.
     for write in 1..=2 * steps + 2 {
         for when in ["before", "after"] {
             let mut apply = v.command(&["apply", file, "--yes", "--connect", &v.uri]);
@@ -73,7 +74,8 @@ fn walk(v: &Vsteer, file: &str, action: &str, steps: usize, findings: &mut Findi
             let mut rollback = v.command(&["rollback", "--connect", &v.uri]);
             let done = command::run(&mut rollback, LIMIT)?;
             let code = done.status.and_then(|s| s.code());
-            // Killed before the journal's first line, there is nothing to take back, and it says so.
+            // If it was killed before the journal's first line, there is nothing to roll back, and rollback
+            // reports this.
             if code != Some(0) && code != Some(i32::from(FaultKind::NothingThere.exit_code())) {
                 wrong.push(format!("{when}:{write}: rollback ended with {code:?}: {}", done.stderr.trim()));
             }

@@ -1,14 +1,22 @@
-//! Does the observer tell the truth where every instant is known? On the emulated host, in exact virtual time.
+//! Does the observer report the truth where every instant is known? On the emulated host, in exact virtual
+//! time.
 //!
-//! A job of a few cases on one pCPU, each boot done twice, one of the two on a machine that is kept busy. What is claimed:
-//! both give the same bytes; a vCPU's four states leave no residual; two VMs that want all of a pCPU get all of it; a quota
-//! shows as limited time; what a guest measures as lateness is what the observer recorded as wake-up latency, plus the way
-//! into the guest; a unit of work takes a VM that sleeps and one that burns the same time *in the guest*, which it does
-//! only if time outside the guest is measured; halt polling is as long as KVM itself says. Times are counts of
-//! instructions (see [`crate::emulated`]).
+//! A job has a few cases on one pCPU. Each is booted twice, once on a machine that is kept busy. The claims:
+//! - Both boots give the same bytes.
+//! - A vCPU's four states leave no residual.
+//! - Two VMs that want a whole pCPU get all of it together.
+//! - A quota shows as limited time.
+//! - The lateness that a guest measures is the wake-up latency that the observer recorded, plus the way into
+//!   the guest.
+//! - A unit of work takes a sleeping VM and a burning VM the same time *in the guest*. This holds only if
+//!   time outside the guest is measured.
+//! - Halt polling takes as long as KVM itself reports.
 //!
-//! In full on the oldest and the newest kernel that qualify and on the distribution's own, whose scheduler is CFS (there
-//! limited time needs Linux 6.6 and is not asked for), one boot after the other; in short on the newest, two at a time.
+//! Times are counts of instructions (see [`crate::emulated`]).
+//!
+//! At full size: on the oldest and the newest suitable kernel and on the distribution's own, whose scheduler
+//! is CFS (there limited time would need Linux 6.6, so it is not claimed), one boot after the other. Short:
+//! on the newest, two at a time.
 
 use super::{Bench, Case, Evidence, Findings, Minutes};
 use crate::drive::Vsteer;
@@ -24,7 +32,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "emulated",
     doc: "on a host in exact virtual time: states, quotas, exits and lateness as the guests know them, twice the same bytes",
@@ -34,31 +42,33 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// One boot's limit, on a machine that is kept busy besides.
+/// Time limit of one boot, on a machine that is also kept busy.
 const LIMIT: Duration = Duration::from_secs(900);
-/// What a wake-up takes beyond the wait for a pCPU: the timer's interrupt, the way out of KVM's sleep and into the guest.
+/// The part of a wake-up after the wait for a pCPU: the timer's interrupt, the way out of KVM's sleep and
+/// into the guest.
 const WAY_IN_MOST_MS: f64 = 0.25;
-/// Both sides' histograms have buckets, of an eighth and a sixteenth.
+/// Both histograms have buckets, with widths of an eighth and a sixteenth.
 const BUCKETS: f64 = 0.15;
 const RESIDUAL_MOST: f64 = 0.005;
 /// The burner's quota: 30 ms in 100 ms.
 const QUOTA: f64 = 0.3;
-/// The guests' windows lie within KVM's own count's.
+/// The guests' windows are inside the window of KVM's own count.
 const APART: f64 = 0.05;
-/// Beside that, a VM that sleeps does more beside its units than one that burns. A sixth of the timers' run is outside the
-/// guest, of the burner's a fortieth: were that not measured, their units would be 17 % apart.
+/// The allowed difference of the time per unit. In addition to its units, a VM that sleeps does more other
+/// work than one that burns. A sixth of the timers' run time is outside the guest, but only a fortieth of the
+/// burner's. If that were not measured, their times per unit would be 17 % apart.
 const UNITS_APART: f64 = 0.08;
 
 /// The cases of one boot.
 fn job(full: bool) -> Result<Job, Fault> {
-    // 400 timers a second: each of the observer's samples, one a second, makes a few of them late by the ms for which it
-    // stops the VMs' pCPU, which no host can see.
+    // 400 timers a second. The observer takes one sample a second, which stops the VMs' pCPU for some ms. So
+    // each sample makes a few timers late, which no host can see.
     let pair = "[[case.vm]]\nname = \"timer\"\nworkload = \"periodic,period_us=2500,work_units=10\"\ncpus = \"1\"\n\
                 [[case.vm]]\nname = \"burner\"\nworkload = \"burn\"\ncpus = \"1\"\n";
     let long = if full { 10 } else { 5 };
     let settle = if full { "" } else { "settle_s = 8\n" };
     let mut text = format!("{settle}[[case]]\nname = \"pair\"\nrecord_s = {long}\n{pair}");
-    // Sleeps of 70 us, alone on its pCPU: where KVM polls.
+    // Sleeps of 70 us, alone on its pCPU. There KVM polls.
     text += "[[case]]\nname = \"poll\"\nrecord_s = 3\n\
              [[case.vm]]\nname = \"waker\"\nworkload = \"waker\"\ncpus = \"1\"\n";
     if full {
@@ -101,7 +111,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// The job in two boots, the second on a busy machine: in full one after the other, in short both at once.
+/// The job in two boots, the second on a busy machine: at full size one after the other, short both at once.
 fn twice(bench: &Bench, which: Which, vsteer: &Vsteer) -> Result<(Ran, Ran), Fault> {
     let job = job(bench.full)?;
     interrupt::watch()?;
@@ -132,13 +142,13 @@ fn twice(bench: &Bench, which: Which, vsteer: &Vsteer) -> Result<(Ran, Ran), Fau
     })
 }
 
-/// One case as the observer saw it, beside what its guests say.
+/// One case as the observer saw it, and its guests' reports.
 struct Seen<'a> {
     /// Kernel and case.
     what: String,
     case: &'a CaseResult,
     model: Value,
-    /// Before Linux 6.6 ready and limited cannot be told apart: `wait` is both.
+    /// Before Linux 6.6 ready and limited cannot be separated: `wait` is both.
     before_limited: bool,
 }
 
@@ -289,8 +299,9 @@ impl Seen<'_> {
                 self.what
             ),
             late >= wake * (1.0 - BUCKETS) && late <= wake * (1.0 + BUCKETS) + WAY_IN_MOST_MS,
-            // GAP(observer-stalls): each sample stops the VMs' pCPU for some ms, which makes timers late and is no wake-up
-            // latency. One sample a second and 400 timers: it lies about the 99th percentile, which is told, not claimed.
+            // GAP(observer-stalls): each sample stops the VMs' pCPU for some ms. This makes timers late but
+            // is not wake-up latency. With one sample a second and 400 timers, it affects about the 99th
+            // percentile, which is printed but not claimed.
             format!(
                 "median {late:.3} ms against {wake:.3} ms; p99 {:.3} ms against {:.3} ms, of {} timers",
                 lateness.map_or(f64::NAN, |l| l.p99_ms),
@@ -321,7 +332,7 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended by itself needs no ending.
+            // A child that has already ended need not be killed.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,28 +1,29 @@
-//! What a case found: claims, and the figures behind them.
+//! The results of a case: claims, and the numbers behind them.
 //!
-//! A claim on nothing must not hold: 0 is within 1 % of 0, every member of an empty list is as it should be, and the
-//! largest of no errors is small. So each kind of claim that could hold on nothing demands evidence here.
+//! A claim must not hold without evidence. For example, 0 is within 1 % of 0, every member of an empty list
+//! satisfies any condition, and the largest of no errors is small. So each kind of claim that could hold
+//! without evidence requires evidence here.
 
 use crate::case::{Check, Outcome};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a case found.
+/// The results of a case.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Findings {
     pub checks: Vec<Check>,
-    /// Figures, for the record.
+    /// Numbers, for the record.
     pub figures: Value,
 }
 
-/// How much there is to judge a claim by.
+/// The amount of evidence for a claim.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The amount, which may be NaN where nothing was measured.
+    /// The amount; NaN if nothing was measured.
     pub amount: f64,
-    /// The least amount that a claim can be judged by.
+    /// The least amount with which a claim can be judged.
     pub least: f64,
-    /// Of what: `vCPUs`, `% ready`.
+    /// The unit: `vCPUs`, `% ready`.
     pub of_what: &'a str,
 }
 
@@ -45,12 +46,12 @@ impl<'a> Evidence<'a> {
 }
 
 impl Findings {
-    /// Adds a claim that cannot hold on nothing.
+    /// Adds a claim that cannot hold without evidence.
     pub fn claim(&mut self, claim: impl Into<String>, held: bool, found: impl Into<String>) {
         self.checks.push(Check::new(claim, held, found));
     }
 
-    /// Adds a claim that fails where the evidence does not suffice.
+    /// Adds a claim that fails if the evidence is not enough.
     pub fn claim_on(
         &mut self,
         claim: impl Into<String>,
@@ -66,7 +67,8 @@ impl Findings {
         self.claim(claim, held && evidence.suffices(), found);
     }
 
-    /// Adds the claim that none of these values is above `most`; there must be `least` values, and each a number.
+    /// Adds the claim that none of these values is above `most`. There must be `least` values, and each must
+    /// be a number.
     pub fn claim_at_most(
         &mut self,
         claim: impl Into<String>,
@@ -80,7 +82,7 @@ impl Findings {
         self.claim_on(claim, evidence, worst(values.iter().copied()) <= most, found);
     }
 
-    /// Adds the claim that each of these is as it should be; there must be `least` of them.
+    /// Adds the claim that each of these satisfies a condition. There must be `least` of them.
     pub fn claim_each(
         &mut self,
         claim: impl Into<String>,
@@ -94,18 +96,19 @@ impl Findings {
         self.claim_on(claim, evidence, each.iter().all(|e| *e), found);
     }
 
-    /// Adds a claim that something which is not vsteer's kept from being judged.
+    /// Adds a claim that cannot be judged because of something other than vsteer.
     pub fn not_judged(&mut self, claim: impl Into<String>, why: impl Into<String>, found: impl Into<String>) {
         self.checks.push(Check::not_judged(claim, why, found));
     }
 
-    /// How many claims came to this.
+    /// The number of claims with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.checks.iter().filter(|c| c.outcome() == outcome).count()
     }
 }
 
-/// The largest of some errors. Infinity where there are none, or one is not a number: `f64::max` would drop it.
+/// The largest of some errors. Infinity if there are none, or if one is not a number, because `f64::max`
+/// would drop it.
 pub fn worst(values: impl IntoIterator<Item = f64>) -> f64 {
     let larger = |worst: f64, one: f64| if one.is_nan() { f64::INFINITY } else { worst.max(one) };
     values.into_iter().map(|v| larger(f64::NEG_INFINITY, v)).reduce(larger).unwrap_or(f64::INFINITY)

@@ -20,30 +20,30 @@ pub enum Bound {
     AtLeast(f64),
 }
 
-/// What a claim is judged by.
+/// The rule by which a claim is judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub bound: Bound,
-    /// An interval that includes the bound is narrow enough if its half is at most this. Of a single round, how far
-    /// repeated rounds are known to lie apart.
+    /// An interval that includes the bound is narrow enough if its half-width is at most this. For a single
+    /// round: the known difference between repeated rounds.
     pub band: f64,
-    /// Rounds that a verdict needs.
+    /// The least number of rounds for a verdict.
     pub least: usize,
-    /// Rounds after which the claim is not judged.
+    /// After this many rounds the claim is not judged.
     pub most: usize,
-    /// Other work can only push values to the wrong side, so disturbed rounds that lie on the right side count.
+    /// Other work can only push values to the wrong side, so disturbed rounds on the right side count.
     pub load_only_hurts: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
-    /// What was measured; NaN if nothing was.
+    /// The measured value; NaN if nothing was measured.
     pub value: f64,
     /// What disturbed the round.
     pub disturbed: Option<String>,
 }
 
-/// What the rounds come to.
+/// The verdict of the rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// The claim holds.
@@ -56,13 +56,13 @@ pub enum Verdict {
     NotJudged(String),
 }
 
-/// A mean and half of its interval; `None` for a single value.
+/// A mean and half the width of its interval; `None` for a single value.
 fn interval(values: &[f64]) -> Option<(f64, Option<f64>)> {
     Some((mean(values)?, half_width(values)))
 }
 
 impl Rule {
-    /// How far on the right side a value lies; negative on the wrong one.
+    /// How far a value is on the right side; negative on the wrong side.
     fn inside(&self, value: f64) -> f64 {
         match self.bound {
             Bound::AtMost(most) => most - value,
@@ -70,7 +70,7 @@ impl Rule {
         }
     }
 
-    /// The verdict of values that nothing disturbed.
+    /// The verdict of undisturbed values.
     fn of(&self, values: &[f64]) -> Verdict {
         match interval(values) {
             Some((value, None)) if self.inside(value) >= self.band => Verdict::Held,
@@ -105,7 +105,7 @@ impl Rule {
         if rounds.len() < self.most {
             return Verdict::Again;
         }
-        // Rounds that nothing disturbed and that measured nothing are a fault of what was measured.
+        // If undisturbed rounds measured nothing, the measured thing is at fault.
         if rounds.iter().all(|r| r.disturbed.is_none() && !r.value.is_finite()) {
             return Verdict::Failed;
         }
@@ -213,12 +213,12 @@ mod tests {
         assert_eq!(rule.judge(&calm(&[0.05, 0.051])), Verdict::Failed);
     }
 
-    /// Rounds are drawn with a true value and a spread until there is a verdict.
+    /// Draws rounds with a true value and a spread until there is a verdict.
     fn verdicts(rule: Rule, truth: f64, spread: f64) -> [usize; 3] {
         let mut counts = [0; 3];
         for seed in 0..400 {
             let mut random = Random::new(seed, 0);
-            // A sum of twelve uniform draws is near enough to a normal one.
+            // A sum of twelve uniform numbers is close enough to a normal one.
             let mut normal = || (0..12).map(|_| random.within(0, 1_000_000) as f64 / 1e6).sum::<f64>() - 6.0;
             let mut rounds = Vec::new();
             let verdict = loop {
@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn by_simulated_rounds_a_kept_promise_seldom_fails_and_a_broken_one_seldom_holds() {
-        // 97 % kept, rounds 1.5 points apart; 88 % kept; 97 % with rounds 6 points apart.
+        // First 97 % kept, with rounds 1.5 points apart; then 88 % kept; then 97 % with rounds 6 points
+        // apart.
         let [held, failed, _] = verdicts(KEPT, 0.97, 0.015);
         assert!(held >= 396 && failed == 0, "held {held}, failed {failed}");
         let [held, failed, _] = verdicts(KEPT, 0.88, 0.015);

@@ -1,4 +1,5 @@
-//! Does the whole loop help those who waited, at nobody's cost? Five seeds, and hosts on which nothing should be done.
+//! Does the whole loop help the VMs that waited, at no cost to others? Five seeds, and hosts on which nothing
+//! should be changed.
 
 use super::{Bench, Case, Findings, Minutes};
 use crate::case::Check;
@@ -7,7 +8,7 @@ use serde_json::json;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "loop",
     doc: "the loop on real VMs: lateness to a third, ready to half, burners keep 90 % of their work",
@@ -17,10 +18,10 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// Seed and VMs. In the second the burner has been given eight times the shares: with equal ones nobody waits long for a
-/// single burner (0.7 to 0.9 ms, where these guests' timers are 0.3 to 0.6 ms late on a host of their own). The third last
-/// is an idle host, for which no plan may be made; in the last two a pin would hurt: what mostly sleeps bursts onto every
-/// pCPU at once, or there are more burners than pCPUs left to them.
+/// Seed and VMs. In the second host the burner has eight times the shares, because with equal shares no VM
+/// waits long for a single burner (0.7 to 0.9 ms; alone on a host these guests' timers are 0.3 to 0.6 ms
+/// late). The third last is an idle host, for which no plan may be made. In the last two a pin would do harm:
+/// a VM that mostly sleeps wakes on every pCPU at once, or there are more burners than pCPUs left for them.
 const HOSTS: [(u64, &str); 7] = [
     (1, "burn:2,periodic:2"),
     (2, "burn(shares=8192):1,periodic:3"),
@@ -31,9 +32,10 @@ const HOSTS: [(u64, &str); 7] = [
     (7, "burn=2x2,waker=1x2,periodic=1x1"),
 ];
 
-/// Length of each observation. Which vCPUs of the burners share a pCPU changes every few seconds: with nothing changed
-/// their ready shares differ by 1 to 3 points over 45 s, and by 5 at times. In full the figures are judged as they are; in
-/// short, where one host speaks for all, what lies beyond the verdict's own interval.
+/// Length of each observation. The burners' vCPUs that share a pCPU change every few seconds. Without any
+/// change, their ready shares differ by 1 to 3 points over 45 s, and sometimes by 5. At full size the values
+/// themselves are judged. In the short case, which has only one host, only differences beyond the verdict's
+/// own interval count.
 const WINDOW: Duration = Duration::from_secs(45);
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
@@ -50,7 +52,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         let shown = match demo(&show) {
             Ok(shown) => shown,
             Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
-            // One host's failure must not hide what the others show.
+            // The failure of one host must not hide the results of the others.
             Err(fault) => {
                 findings.claim(format!("seed {seed} ({spec}): it runs to its end"), false, fault.to_string());
                 continue;

@@ -1,7 +1,7 @@
-//! Which promises does vsteer keep on real machines? The cases, each a set of claims with what was found.
+//! The cases that check vsteer's promises on real machines; each is a set of claims with the found values.
 //!
-//! `vsteer lab test` runs one short case per lab; `vsteer lab all` runs every case at the size at which its promise is
-//! made. `vsteer lab run NAME` runs one. A case is one file and one line in [`CASES`].
+//! `vsteer lab test` runs one short case per lab; `vsteer lab all` runs every case at the size of its
+//! promise. `vsteer lab run NAME` runs one. A case is one file and one line in [`CASES`].
 
 mod audit;
 mod blame;
@@ -40,24 +40,24 @@ use vsteer_core::Fault;
 /// Guests boot and settle before anything is measured.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// What a case works with.
+/// The environment of a case.
 #[derive(Debug, Clone)]
 pub struct Bench {
-    /// A lab to bring up; cases change its VMs.
+    /// The lab to start; cases change its VMs.
     pub lab: Options,
     /// Folder for recordings and plans; emptied before a case.
     pub output: PathBuf,
-    /// The promise's own size (`lab all`), or a short run (`lab test`).
+    /// The size of the promise (`lab all`), or a short run (`lab test`).
     pub full: bool,
-    /// Decides what is drawn.
+    /// The seed of all random draws.
     pub seed: u64,
 }
 
 impl Bench {
-    /// A lab of these VMs.
+    /// A lab with these VMs.
     ///
     /// # Errors
-    /// `Usage` for a spec that is none, which would be a bug here.
+    /// `Usage` for an invalid spec, which would be a bug here.
     pub fn with(&self, spec: &str, seed: u64) -> Result<Options, Fault> {
         let mut options = self.lab.clone();
         options.spec = spec.parse::<Spec>()?;
@@ -65,7 +65,7 @@ impl Bench {
         Ok(options)
     }
 
-    /// Brings a lab of these VMs up, hands it over, and takes it down whatever happened.
+    /// Starts a lab with these VMs, passes it to `work`, and always takes it down.
     ///
     /// # Errors
     /// The lab's, or the first of `work`.
@@ -92,7 +92,7 @@ impl Bench {
     /// A path under the output folder that does not exist yet.
     ///
     /// # Errors
-    /// When a former run's cannot be removed.
+    /// If that of a former run cannot be removed.
     pub fn fresh(&self, name: &str) -> Result<String, Fault> {
         let path = self.output.join(name);
         if path.is_dir() {
@@ -105,13 +105,13 @@ impl Bench {
 
 pub struct Case {
     pub name: &'static str,
-    /// What it holds vsteer to, one line.
+    /// The promise that it checks, in one line.
     pub doc: &'static str,
     /// Is it part of `lab test`?
     pub in_test: bool,
     /// How long it takes.
     pub minutes: Minutes,
-    /// May it run beside others of this kind, because no claim depends on this machine's time?
+    /// May it run in parallel with others of this kind, because no claim depends on this machine's time?
     pub beside: bool,
     pub run: fn(&Bench) -> Result<Findings, Fault>,
 }
@@ -147,7 +147,7 @@ pub const CASES: &[Case] = &[
     openmp::emulated::CASE,
 ];
 
-/// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.
+/// Parts of cases that are worth running alone, by name. Running all cases runs them as parts of those cases.
 pub const PARTS: &[Case] = &[
     service::estimators::local::CASE,
     xen::TRACED,
@@ -168,7 +168,7 @@ pub const PARTS: &[Case] = &[
 /// Keeps one pCPU busy under the name that the case `blame` looks for.
 ///
 /// # Errors
-/// When it cannot be pinned there.
+/// If it cannot be pinned there.
 pub fn hog(cpu: usize, length: Duration) -> Result<(), Fault> {
     let busy = move || {
         let mut set = rustix::thread::CpuSet::new();

@@ -1,7 +1,8 @@
-//! Runs cases, and keeps what came of each claim for who adds up a whole test run.
+//! Runs cases, and stores the result of each claim for the summary of a whole test run.
 //!
-//! In `lab test`, cases whose claims do not depend on this machine's time run two at a time; the others run alone
-//! after them, one after the other. Claims are kept as TAP (testanything.org): `ok`, `not ok`, or `ok ... # SKIP reason`.
+//! In `lab test`, cases whose claims do not depend on this machine's time run two at a time; the others run
+//! alone after them, one after the other. Claims are stored as TAP (testanything.org): `ok`, `not ok`, or `ok
+//! ... # SKIP reason`.
 
 use super::budget::Minutes;
 use super::{Bench, Case, Findings};
@@ -19,13 +20,13 @@ use vsteer_core::{Fault, FaultKind};
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {
     pub case: &'static str,
-    /// Did no claim fail, and did the case run to its end?
+    /// True if no claim failed and the case ran to its end.
     pub passed: bool,
     /// How long it took, s.
     pub took_s: f64,
-    /// How long it should have taken, min.
+    /// How long it should take at most, min.
     pub stated_min: f64,
-    /// What it found.
+    /// Its results.
     #[serde(flatten)]
     pub findings: Findings,
     /// Why it did not run to its end.
@@ -33,7 +34,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// A warning where the case took longer than it states.
+    /// A warning if the case took longer than stated.
     pub fn warning(&self) -> Option<String> {
         let took = self.took_s / 60.0;
         (took > self.stated_min).then(|| {
@@ -57,7 +58,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Of these cases.
+    /// The sums over these cases.
     pub fn of(ran: &[Ran]) -> Sums {
         let count = |outcome| ran.iter().map(|r| r.findings.count(outcome)).sum::<usize>();
         Sums {
@@ -74,7 +75,7 @@ impl std::fmt::Display for Sums {
     }
 }
 
-/// Why a case counts as failed beside its claims.
+/// Why a case counts as failed in addition to its claims.
 fn cut_short(ran: &Ran) -> Option<String> {
     match &ran.fault {
         Some(fault) => Some(fault.to_string()),
@@ -100,10 +101,10 @@ pub fn run(case: &Case, bench: &Bench, stated_min: f64) -> Ran {
     ran
 }
 
-/// Runs cases; `tell` is called as each ends. The cases come back in the order given.
+/// Runs cases; calls `tell` after each. The results are in the given order.
 ///
 /// # Errors
-/// `Interrupted`, once every case that had begun has ended.
+/// `Interrupted`, after every started case has ended.
 pub fn run_all(cases: &[&Case], bench: &Bench, tell: &(dyn Fn(&Ran) + Sync)) -> Result<Vec<Ran>, Fault> {
     let together = if bench.full { 1 } else { slots::slots().min(cases.iter().filter(|c| c.beside).count()) };
     let minutes = |case: &Case, beside: bool| {
@@ -112,7 +113,7 @@ pub fn run_all(cases: &[&Case], bench: &Bench, tell: &(dyn Fn(&Ran) + Sync)) -> 
     };
     let mut order: Vec<usize> = (0..cases.len()).collect();
     if together > 1 {
-        // The longest first, so that no long one is left over at the end.
+        // The longest first, so that no long one remains at the end.
         order.sort_by(|a, b| cases[*b].minutes.short.total_cmp(&cases[*a].minutes.short));
     }
     let (beside, alone): (Vec<usize>, Vec<usize>) =
@@ -175,7 +176,7 @@ pub fn write_claims(ran: &[Ran], bench: &Bench, file: &Path) -> Result<(), Fault
 fn tap(ran: &[Ran], about: &str) -> String {
     let mut text = format!("TAP version 13\n# {about}\n");
     let mut n = 0;
-    // A line each, whatever is told. Only the last ` # SKIP ` of a line is a directive.
+    // One line each, whatever the text. Only the last ` # SKIP ` of a line is a directive.
     let line = |words: &str| words.replace(['\n', '\r'], " ").replace(" # ", " ");
     for r in ran {
         for check in &r.findings.checks {

@@ -1,7 +1,7 @@
-//! What became of three servers that `vsteer steer` steered? Their logs by interval, and its own lines.
+//! Evaluates three servers that `vsteer steer` steered: their logs by interval, and its own output.
 //!
-//! The same for the emulated host and the emulated Xen: what both leave is a folder per case with a log per VM, and what the command
-//! printed.
+//! It serves both the emulated host and the emulated Xen. Both leave a folder per case with a log per VM, and
+//! the output of the command.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use vsteer_core::{Fault, FaultKind};
 
 pub(super) const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
 
-/// A scenario's rates.
+/// The rates of a scenario.
 pub(super) struct Scenario {
     pub intervals_s: &'static [u32],
     pub rates_hz: [&'static [u32]; 3],
@@ -22,7 +22,7 @@ impl Scenario {
         self.intervals_s.iter().sum()
     }
 
-    /// When the interval that this second lies in begins, by its number.
+    /// The number of the interval that contains this second.
     pub fn interval_of(&self, second: f64) -> usize {
         let mut end = 0.0;
         self.intervals_s
@@ -35,7 +35,8 @@ impl Scenario {
     }
 }
 
-/// The levels, means in ms, as `vsteer steer --sla` reads them; the case's logs are where both emulated hosts have them.
+/// The levels, means in ms, in the form of `vsteer steer --sla`. The case's logs are at the same paths on
+/// both emulated hosts.
 pub(super) fn levels_file(case: &str, levels_ms: [f64; 3], period_s: u32) -> String {
     let mut text = format!("period = \"{period_s}s\"\n");
     for (name, ms) in NAMES.iter().zip(levels_ms) {
@@ -82,10 +83,10 @@ pub(super) fn failed(what: &str) -> Fault {
     Fault::new(FaultKind::Failed, what.to_owned())
 }
 
-/// What `vsteer steer` said, line by line. `command` is the files that it left, without their endings.
+/// The output of `vsteer steer`, line by line. `command` is the path of its files, without their endings.
 ///
 /// # Errors
-/// It said nothing.
+/// It has no output.
 pub(super) fn said(command: &Path) -> Result<Vec<Value>, Fault> {
     let file = command.with_extension("out");
     let text =
@@ -98,12 +99,12 @@ pub(super) fn said(command: &Path) -> Result<Vec<Value>, Fault> {
     Ok(lines)
 }
 
-/// The host's clock begins with the year; the VMs some seconds later.
+/// The host's clock starts with the year; the VMs start some seconds later.
 pub(super) fn second_of(line: &Value, begin_unix_s: f64) -> Option<f64> {
     Some(line["unix_ns"].as_f64()? / 1e9 - begin_unix_s)
 }
 
-/// When the first request came.
+/// When the first request arrived.
 pub(super) fn begin_of(logs: &Logs) -> f64 {
     let first = |file: &PathBuf| -> Option<f64> {
         let text = std::fs::read_to_string(file).ok()?;
@@ -113,11 +114,11 @@ pub(super) fn begin_of(logs: &Logs) -> f64 {
     logs.values().filter_map(first).fold(f64::INFINITY, f64::min)
 }
 
-/// One steered run: means, changes by interval, and what was said of moving.
+/// One steered run: means, changes by interval, and reports about moving.
 pub(super) struct Steered {
     pub means: Vec<[f64; 3]>,
     pub changes: Vec<usize>,
-    /// Intervals in which "move" was said.
+    /// Intervals in which "move" was reported.
     pub moves: Vec<usize>,
     pub restored: bool,
     pub lines: Vec<Value>,
@@ -129,7 +130,7 @@ pub(super) fn steered(scenario: &Scenario, logs: &Logs, command: &Path) -> Resul
     let mut changes = vec![0; scenario.intervals_s.len()];
     let mut moves = Vec::new();
     for line in &lines {
-        // A line is about the period before it.
+        // A line describes the period before it.
         let Some(second) = second_of(line, begin) else { continue };
         let interval = scenario.interval_of(second - 0.5);
         if line["set"] == true {
@@ -150,7 +151,8 @@ pub(super) fn holds(means: &[f64; 3], levels: &[f64; 3]) -> bool {
     means.iter().zip(levels).all(|(is, level)| is <= level)
 }
 
-/// Was a level missed in one of these intervals? Where a VM answered nothing (its mean is no number), it stood still, and nothing can be told.
+/// Was a level missed in one of these intervals? If a VM answered nothing (its mean is NaN), it stood still,
+/// and the result is false.
 pub(super) fn missed(means: &[[f64; 3]], levels: &[f64; 3]) -> bool {
     means.iter().flatten().all(|m| m.is_finite()) && means.iter().any(|m| !holds(m, levels))
 }

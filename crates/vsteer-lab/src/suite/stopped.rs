@@ -1,15 +1,15 @@
-//! How can a VM of a lab be alone without a boot of its own? The others stand still meanwhile (SIGSTOP).
+//! Makes a VM of a lab run alone without a separate boot, by stopping the others (SIGSTOP).
 
 use super::steered::failed;
 use crate::contention::Lab;
 use rustix::process::{Pid, Signal, kill_process};
 use vsteer_core::Fault;
 
-/// VMs that stand still. They go on where this is dropped.
+/// Stopped VMs. They continue when this is dropped.
 pub struct Stopped(Vec<Pid>);
 
 impl Stopped {
-    /// All but this one.
+    /// Stops all VMs except this one.
     ///
     /// # Errors
     /// A VM cannot be stopped.
@@ -26,7 +26,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // One that has gone has nothing to go on with.
+        // A process that is gone cannot continue, which is fine.
         for pid in &self.0 {
             let _ = kill_process(*pid, Signal::CONT);
         }

@@ -1,10 +1,11 @@
-//! What else did this machine do while something was measured?
+//! Measures what else this machine did during a measurement.
 //!
-//! Three things move a measured time that vsteer did not cause. Other work takes pCPUs: /proc/stat less the processes
-//! that are ours. Whoever runs this machine takes pCPUs: steal. And pCPUs become slower, for example because of a
-//! neighbour on the same core: the work that a small reference loop does per second of its own CPU time.
+//! Three things change a measured time that vsteer did not cause. Other work takes pCPUs: /proc/stat minus
+//! our own processes. This machine's own hypervisor takes pCPUs: steal. And pCPUs become slower, for example
+//! because of a neighbour on the same core: the work of a small reference loop per second of its own CPU
+//! time.
 //!
-//! Left out: pressure (PSI), because the lab's own VMs press the CPUs by design.
+//! Left out: pressure (PSI), because the lab's own VMs cause CPU pressure by design.
 
 use crate::process::{busy_ns, busy_on_ns, cpu_ns, stolen_ns};
 use rustix::time::{ClockId, clock_gettime};
@@ -17,26 +18,26 @@ use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 use vsteer_core::stats::quantile;
 
-/// Two windows are alike if other work differs by at most so many pCPUs, steal likewise, and the reference loop's speed
-/// by at most this part.
+/// Two windows are alike if other work and steal differ by at most these numbers of pCPUs, and the reference
+/// loop's speed by at most this part.
 const OTHERS_MOVE: f64 = 0.1;
 const STOLEN_MOVES: f64 = 0.05;
 const SPEED_MOVES: f64 = 0.05;
-/// A window by itself is calm below these, pCPUs.
+/// A single window is calm below these values, pCPUs.
 const CALM_OTHERS: f64 = 0.15;
 const CALM_STOLEN: f64 = 0.05;
-/// The reference loop, and how often: a hundredth of a pCPU.
+/// The work of the reference loop, and how often it runs: a hundredth of a pCPU.
 const UNITS: u64 = 200_000;
 const EVERY: Duration = Duration::from_millis(50);
 /// The unit of times in /proc/PID/stat.
 const TICK_NS: f64 = 1e7;
 
-/// What the machine did besides.
+/// What else the machine did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Surroundings {
     /// pCPUs that other work used.
     pub others: f64,
-    /// The name of the process that used most of them, where it was there throughout.
+    /// The name of the process that used most of them, if it existed the whole time.
     pub busiest: Option<String>,
     /// pCPUs that were stolen from this machine.
     pub stolen: f64,
@@ -50,12 +51,12 @@ impl Surroundings {
         format!("the machine was busy with {with}")
     }
 
-    /// What keeps this window from being one of a calm machine.
+    /// Why this window is not one of a calm machine.
     pub fn disturbed(&self) -> Option<String> {
         self.disturbed_above(CALM_OTHERS)
     }
 
-    /// The same where other work of more than `most` pCPUs would decide the claim.
+    /// The same, if other work of more than `most` pCPUs would decide the claim.
     pub fn disturbed_above(&self, most: f64) -> Option<String> {
         if self.others > most {
             Some(self.busy())
@@ -66,7 +67,7 @@ impl Surroundings {
         }
     }
 
-    /// What differs from another window so much that their figures cannot be compared.
+    /// Which difference from another window makes their values not comparable.
     pub fn moved(&self, other: &Surroundings) -> Option<String> {
         if (self.others - other.others).abs() > OTHERS_MOVE {
             let more = if self.others > other.others { self } else { other };
@@ -96,13 +97,13 @@ struct Counters {
     ours: f64,
 }
 
-/// What /proc/PID/stat says of a process.
+/// The values of a process in /proc/PID/stat.
 #[derive(Debug, PartialEq)]
 struct Stat {
     name: String,
     /// `utime` and `stime`, ns.
     own: f64,
-    /// `cutime` and `cstime`: of the children that it waited for, ns.
+    /// `cutime` and `cstime`: the children that it waited for, ns.
     children: f64,
 }
 
@@ -130,7 +131,7 @@ impl Counters {
             let stat = stat_of(entry.file_name().to_str()?)?;
             Some((pid, (stat.name, stat.own)))
         });
-        // What this process runs in the window, vsteer above all, is part of what is measured.
+        // The processes that this one runs in the window, mainly vsteer, are part of the measurement.
         let children = stat_of("self").filter(|_| on.is_none()).map_or(0.0, |s| s.children);
         Ok(Counters {
             each: each.collect(),
@@ -153,7 +154,7 @@ impl Counters {
         let busiest = by_name.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         Surroundings {
             others,
-            // Named only where it explains much of the whole.
+            // Named only if it explains a large part of the whole.
             busiest: busiest.filter(|(_, pcpus)| *pcpus > 0.3 * others).map(|(name, _)| name),
             stolen: (self.stolen - before.stolen) / ns,
             speed,
@@ -161,7 +162,7 @@ impl Counters {
     }
 }
 
-/// Looks at the machine from its start to [`Watch::end`].
+/// Observes the machine from its start to [`Watch::end`].
 pub struct Watch {
     begun: Instant,
     before: Counters,
@@ -172,17 +173,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts. `ours`: the processes whose work is part of what is measured.
+    /// Starts. `ours`: the processes whose work is part of the measurement.
     ///
     /// # Errors
-    /// /proc cannot be read, or one of the processes is not there.
+    /// /proc cannot be read, or one of the processes does not exist.
     pub fn start(ours: &[i32]) -> Result<Watch, Fault> {
         let mut ours = ours.to_vec();
         ours.push(std::process::id() as i32);
         Watch::of(ours, None)
     }
 
-    /// Starts to look at one pCPU, on which `ours` are kept.
+    /// Starts to observe one pCPU, to which `ours` are pinned.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -217,7 +218,7 @@ impl Drop for Watch {
     }
 }
 
-/// Units per ns of this thread's CPU time, again and again.
+/// Repeatedly measures units per ns of this thread's CPU time.
 fn reference(stop: &AtomicBool) -> Vec<f64> {
     let cpu_ns = || {
         let t = clock_gettime(ClockId::ThreadCPUTime);
@@ -268,7 +269,7 @@ mod tests {
         for pair in [cc1.moved(&CALM), CALM.moved(&cc1)] {
             assert_eq!(pair.unwrap(), "the machine was busy with cc1");
         }
-        // A steady load is no difference, and no calm.
+        // A steady load is not a difference, but it is not calm either.
         assert!(cc1.moved(&cc1).is_none() && cc1.disturbed().is_some());
         let stolen = Surroundings { stolen: 0.2, ..CALM };
         assert!(stolen.moved(&CALM).unwrap().contains("stolen") && stolen.disturbed().is_some());

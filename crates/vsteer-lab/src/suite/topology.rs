@@ -1,7 +1,7 @@
-//! Is the topology of real machines read as hwloc reads it?
+//! Does vsteer read the topology of real machines as hwloc does?
 //!
-//! The 48 captured machines of Debian's hwloc source, fetched into the cache, compared tree by tree with `lstopo` by
-//! the host crate's own test, which lists the differences that remain and why.
+//! The host crate's own test compares the 48 captured machines of Debian's hwloc source, fetched into the
+//! cache, tree by tree with `lstopo`. It lists the remaining differences with reasons.
 
 use super::{Bench, Case, Findings, Minutes};
 use crate::command;
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "topology",
     doc: "the topology of 48 captured machines equals lstopo's, but for at most 5 with reasons",
@@ -24,7 +24,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let source = Fetcher::of_system(&bench.lab.cache, false).source("hwloc")?;
     let trees = source.tree.join("tests/hwloc/linux");
     let mut test = Command::new("cargo");
-    // The whole workspace, as `make check` built it: one package alone would unify features anew and rebuild.
+    // The whole workspace, as `make check` built it. A single package would unify features differently and
+    // rebuild.
     test.args([
         "test",
         "--workspace",

@@ -1,9 +1,10 @@
-//! Does `verify` keep silent where nothing changed, and speak where something did?
+//! Does `verify` report nothing if nothing changed, and report a difference if something did?
 //!
-//! One long recording of unchanged VMs is cut into windows; neighbours are compared. Of 40 such pairs at least 36 must
-//! be "no difference". Then a change of twice the smallest difference that the verdict claims to see is planted in the
-//! ready time of one VM in the second of each pair; at least 36 of 40 must be found. The samples are real, the change
-//! is added to their counters, so that its size is known.
+//! One long recording of unchanged VMs is cut into windows, and neighbours are compared. Of 40 such pairs at
+//! least 36 must be "no difference". Then a change is planted in the ready time of one VM in the second
+//! window of each pair. The change is twice the smallest difference that the verdict claims to see. At least
+//! 36 of 40 must be found. The samples are real. The change is added to their counters, so that its size is
+//! known.
 
 use super::{Bench, Case, Findings, Minutes};
 use serde_json::json;
@@ -15,7 +16,7 @@ use vsteer_core::verify::{Options, Outcome, Quantity, Verdict, verify};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "verdicts",
     doc: "verify: 36 of 40 unchanged pairs say no difference, 36 of 40 planted changes are found",
@@ -25,10 +26,10 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// Length of each of the two observations of a pair, ns: as in the demonstration.
+/// Length of each of the two observations of a pair, ns, as in the demonstration.
 const WINDOW_NS: u64 = 20_000_000_000;
 
-/// Longest time between two samples, ns: the default interval and some delay.
+/// Longest time between two samples, ns: the default interval plus some delay.
 const SAMPLE_NS: u64 = 300_000_000;
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
@@ -48,7 +49,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         compared += 1;
         let plain = compare(&recording, pair[0], pair[1])?;
         silent += u64::from(plain.overall() == Some(Outcome::NoDifference));
-        // The VM with the smallest visible difference relative to what it can gain: any will do, the first named.
+        // Any VM with a finding about ready time can be used; this takes the first.
         let Some(f) = plain.findings.iter().find(|f| f.quantity == Quantity::Ready) else { continue };
         let changed = plant(pair[1], &f.vm, 2.0 * f.smallest_visible);
         let planted = compare(&recording, pair[0], &changed)?;
@@ -76,7 +77,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// Consecutive stretches of [`WINDOW_NS`], each with both its ends.
+/// Consecutive windows of [`WINDOW_NS`], each with both its end samples.
 fn cut(batches: &[Batch]) -> Vec<&[Batch]> {
     let mut windows = Vec::new();
     let mut from = 0;
@@ -96,7 +97,8 @@ fn compare(r: &Recording, a: &[Batch], b: &[Batch]) -> Result<Verdict, Fault> {
     Ok(verify((&of(a)?, a), (&of(b)?, b), None, Options::default()))
 }
 
-/// The same batches with `share` of a pCPU more ready time for the VM's first vCPU from beginning to end.
+/// The same batches, with `share` of a pCPU more ready time for the VM's first vCPU, from the start to the
+/// end.
 fn plant(batches: &[Batch], vm: &VmId, share: f64) -> Vec<Batch> {
     let begin = batches.first().map_or(0, |b| b.mono_ns);
     let mut changed = batches.to_vec();

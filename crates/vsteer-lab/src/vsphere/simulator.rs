@@ -1,12 +1,14 @@
-//! A vSphere to ask without VMware: govmomi's simulator on loopback, built from pinned sources.
+//! A vSphere service for tests without VMware: govmomi's simulator on loopback, built from pinned sources.
 //!
-//! It answers the API (vim25) as a vCenter with hosts and VMs of its own making would, over TLS with a certificate that it makes at each start. The
-//! program beside this file (Go; `go.sum` pins every module) also carries `govc object.collect`, the peer that reading an inventory is held against.
+//! It answers the API (vim25) like a vCenter, with invented hosts and VMs, over TLS with a certificate that
+//! it makes at each start. The program beside this file (Go; `go.sum` pins every module) also contains `govc
+//! object.collect`, with which vsteer's reading of an inventory is compared.
 //!
-//! What it lacks of a real vSphere is put in by hooks of ours, and so is no proof of what a real one does: sessions that end, a user without
-//! rights, refusals of what is not changed while a VM is on (`hooks.go`), and counters of values that can be told (`counters.go`).
+//! Our own hooks add what it lacks of a real vSphere, so these do not prove what a real one does: sessions
+//! that end, a user without rights, refusals of changes that are not possible while a VM is on (`hooks.go`),
+//! and counters with known values (`counters.go`).
 //!
-//! Left out: DRS, vMotion, resource pools, times that a task takes.
+//! Left out: DRS, vMotion, resource pools, the time that a task takes.
 
 use crate::command;
 use crate::files::write_file;
@@ -16,9 +18,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// A user who may see all and change nothing; same password.
+/// A user who may see everything and change nothing; the password is the same.
 pub const READER: &str = "reader";
-/// What it accepts.
+/// The accepted user and password.
 pub const USER: &str = "user";
 pub const PASSWORD: &str = "pass";
 
@@ -37,7 +39,7 @@ const ASKED_WITHIN: Duration = Duration::from_secs(300);
 pub struct Program(PathBuf);
 
 impl Program {
-    /// Builds it in the cache, unless that has been done from the same sources.
+    /// Builds it in the cache, unless it was already built from the same sources.
     ///
     /// # Errors
     /// `NothingThere` without Go; it does not build.
@@ -56,7 +58,7 @@ impl Program {
         })?;
         std::fs::create_dir_all(&folder)
             .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
-        // Should this be interrupted, what is there is not taken for the program of these sources.
+        // After an interruption, the old program must not count as built from these sources.
         let _ = std::fs::remove_file(&program);
         SOURCES.iter().try_for_each(|(name, text)| write_file(&folder.join(name), text.as_bytes()))?;
         eprintln!("vsteer-lab: building the simulator of vSphere, once");
@@ -66,7 +68,7 @@ impl Program {
         Ok(Program(program))
     }
 
-    /// Serves this many hosts of so many VMs each.
+    /// Starts the service with this many hosts and VMs per host.
     ///
     /// # Errors
     /// It does not start.
@@ -99,7 +101,7 @@ impl Program {
     }
 }
 
-/// It serves for as long as this lives: its input ends then, whatever becomes of us.
+/// The running service. It ends with this value or this process, because then its input ends.
 #[derive(Debug)]
 pub struct Serving {
     program: Program,
@@ -113,10 +115,10 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Has something happen there: words as `hooks.go` lists them.
+    /// Makes something happen in the service; `hooks.go` lists the words.
     ///
     /// # Errors
-    /// It cannot be, or the simulator is gone.
+    /// It is not possible, or the simulator is gone.
     pub fn happens(&mut self, words: &[&str]) -> Result<(), Fault> {
         let what = || format!("having the simulator of vSphere do {words:?}");
         let mut answer = String::new();
@@ -129,7 +131,7 @@ impl Serving {
         }
     }
 
-    /// What govc collects: these properties of all objects of a kind, as JSON, one object after another.
+    /// The output of govc: these properties of all objects of a kind, as JSON, one object after another.
     ///
     /// # Errors
     /// It fails.
@@ -137,7 +139,7 @@ impl Serving {
         let mut govc = Command::new(&self.program.0);
         govc.args(["object.collect", "-json", "-type", kind, "/"]).args(properties);
         govc.env("GOVC_URL", format!("https://{USER}:{PASSWORD}@{}/sdk", self.address));
-        // A session that was kept would spare it the log-in that we do each time.
+        // With a stored session, govc would save the login that vsteer makes each time.
         govc.env("GOVC_INSECURE", "1").env("GOVC_PERSIST_SESSION", "false");
         command::output(&mut govc, ASKED_WITHIN)
     }

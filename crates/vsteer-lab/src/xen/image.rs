@@ -1,5 +1,5 @@
-//! What does Domain-0 boot? An initramfs: vsteer-guest as the first program, Xen's tools with their libraries, modules, the
-//! job.
+//! Builds the initramfs of Domain-0: vsteer-guest as the first program, Xen's tools with their libraries,
+//! modules, the job.
 
 use super::Options;
 use super::packages::{PROGRAMS, Parts};
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vsteer_core::Fault;
 
-/// What lets Domain-0 speak with Xen.
+/// The modules with which Domain-0 talks to Xen.
 const MODULES: &[&str] = &["xen-privcmd", "xen-evtchn", "xen-gntdev", "xen-gntalloc", "xenfs"];
 const UNNAMED: &str = "libgcc_s.so.1";
-/// Where the dynamic linker looks.
+/// The folder in which the dynamic linker looks.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 
 /// What domains with Linux boot.
@@ -21,10 +21,10 @@ pub struct Linux {
     pub initramfs: Vec<u8>,
 }
 
-/// The initramfs.
+/// Builds the initramfs.
 ///
 /// # Errors
-/// A program, library or module that is not there.
+/// A missing program, library or module.
 pub fn build(
     parts: &Parts,
     options: &Options,
@@ -43,7 +43,7 @@ pub fn build(
         initramfs.put("linux/vmlinux", 0o644, &linux.vmlinux);
         initramfs.put("linux/initramfs", 0o644, &linux.initramfs);
     }
-    // xl says so where it is missing.
+    // Without this file, xl prints a message.
     initramfs.put("etc/xen/xl.conf", 0o644, b"");
     let mut needed: BTreeMap<String, PathBuf> = BTreeMap::new();
     for (name, program) in PROGRAMS.iter().zip(&parts.programs) {
@@ -53,7 +53,7 @@ pub fn build(
     for program in parts.programs.iter().chain([&options.vsteer]) {
         for library in libraries(program, &parts.libraries)? {
             let file = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // The dynamic linker is found by its path alone.
+            // The dynamic linker is only found by its full path.
             let path = if file.starts_with("ld-linux") {
                 library.to_string_lossy()[1..].to_owned()
             } else {
@@ -62,7 +62,7 @@ pub fn build(
             needed.entry(path).or_insert(library);
         }
     }
-    // No program names it: the C library loads it when a thread is cancelled.
+    // No program names this library: the C library loads it when a thread is cancelled.
     let by_name = parts.libraries.iter().map(|f| f.join(UNNAMED)).find(|f| f.is_file());
     needed.extend(by_name.map(|file| (format!("{LIBRARIES}/{UNNAMED}"), file)));
     for (path, library) in &needed {

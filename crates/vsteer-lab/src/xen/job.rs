@@ -1,9 +1,9 @@
-//! What shall an emulated Xen do? Cases, each a set of domains whose scheduling is traced.
+//! The job of an emulated Xen: cases, each a set of domains whose scheduling is traced.
 //!
-//! People write TOML; Domain-0's first program reads a line-based text (crates/vsteer-guest/README.md). An unknown key is an
-//! error. Several cases in one boot cost one boot.
+//! People write TOML; Domain-0's first program reads a line-based text (crates/vsteer-guest/README.md). An
+//! unknown key is an error. Several cases in one boot share the cost of the boot.
 //!
-//! By the clock on the wall, several pCPUs may be busy, and domains may be Linux with a program.
+//! With the wall clock, several pCPUs may be busy, and domains may run Linux with a program.
 //!
 //! Left out: Linux with one of vsteer-guest's workloads.
 
@@ -14,19 +14,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use vsteer_core::{Fault, FaultKind};
 
-/// pCPUs of a host, unless the job says 1: Domain-0 has the first, domains the second.
+/// pCPUs of a host, unless the job says 1: Domain-0 has the first one, the domains the second.
 pub const PCPUS: u32 = 2;
 const DOMAINS_PCPU: u32 = 1;
-/// Of a Linux.
+/// The most vCPUs of a Linux domain.
 const VCPUS_MOST: u32 = 8;
 
-/// All that is done in one boot.
+/// Everything to do in one boot.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     #[serde(default)]
     pub scheduler: Scheduler,
-    /// By which clock time passes there.
+    /// The clock of the emulated host.
     #[serde(default)]
     pub clock: Clock,
     /// The host's memory, MiB; Domain-0 has half of it.
@@ -35,26 +35,26 @@ pub struct Job {
     /// pCPUs: 2, or 1, which Domain-0 then shares with the domains.
     #[serde(default = "pcpus")]
     pub pcpus: u32,
-    /// Files below /files/ that commands read, and what they hold.
+    /// Files below /files/ for commands, with their content.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// One after the other.
+    /// The cases, executed in order.
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
 }
 
-/// What an emulated second is.
+/// The length of an emulated second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// So many instructions: exact, with one busy pCPU.
+    /// A fixed number of instructions: exact, with one busy pCPU.
     #[default]
     Virtual,
-    /// A second of this machine, which has to emulate every pCPU meanwhile.
+    /// A second of this machine, which must emulate every pCPU in that time.
     Wall,
 }
 
-/// The schedulers that Debian's hypervisor has.
+/// The schedulers in Debian's hypervisor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
@@ -65,7 +65,7 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// As Xen and xl write it.
+    /// The name in Xen and xl.
     pub fn word(self) -> &'static str {
         match self {
             Scheduler::Credit => "credit",
@@ -78,31 +78,31 @@ impl Scheduler {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// Its name and that of its folder.
+    /// Its name, also the name of its folder.
     pub name: String,
-    /// Before the trace, virtual s.
+    /// Time before the trace, virtual s.
     #[serde(default = "three")]
     pub settle_s: u32,
-    /// For how long is traced, virtual s.
+    /// Length of the trace, virtual s.
     #[serde(default = "twenty")]
     pub record_s: u32,
-    /// For how long `vsteer record` then observes from Domain-0, virtual s; 0: not.
+    /// How long `vsteer record` then observes from Domain-0, virtual s; 0: not at all.
     #[serde(default)]
     pub observe_s: u32,
-    /// For how long it then does so without a trace (`--collector sampled`), virtual s; 0: not.
+    /// How long it then does so without a trace (`--collector sampled`), virtual s; 0: not at all.
     #[serde(default)]
     pub sample_s: u32,
-    /// Commands that are then run in Domain-0, one after the other, each a list of words. What they printed, said and ended with is in
-    /// `command-1.out`, `.txt` and `.status` and so on.
+    /// Commands that then run in Domain-0, in order, each a list of words. Their output and exit status are
+    /// in `command-1.out`, `.txt` and `.status` and so on.
     #[serde(default)]
     pub commands: Vec<Vec<String>>,
-    /// A pool of the domains' pCPU alone; without, they are pinned to it in the pool that Domain-0 is in, where weights
-    /// do not hold. With one pCPU there is but one pool, and all are in it.
+    /// A separate pool with the domains' pCPU. Without it, the domains are pinned to that pCPU in Domain-0's
+    /// pool, where weights have no effect. With one pCPU there is only one pool for all.
     #[serde(default = "yes")]
     pub pool: bool,
     /// Credit's time slice, ms.
     pub tslice_ms: Option<u32>,
-    /// Until a vCPU may be preempted, us.
+    /// The shortest time before a vCPU may be preempted, us.
     pub ratelimit_us: Option<u32>,
     /// Domains.
     #[serde(default, rename = "domain")]
@@ -113,21 +113,22 @@ pub struct Case {
 #[serde(deny_unknown_fields)]
 pub struct Domain {
     pub name: String,
-    /// As vsteer-guest's README has it; none where it runs a program.
+    /// The workload, in the form of vsteer-guest's README; empty if it runs a program.
     #[serde(default)]
     pub workload: String,
-    /// It is Linux and runs one of [`COMPILED`], with these words behind the name. By the clock on the wall alone.
+    /// It runs Linux and one of [`COMPILED`], with these words after the name. Only with the wall clock.
     #[serde(default)]
     pub program: Vec<String>,
-    /// vCPUs; more than 1 where it runs a program.
+    /// vCPUs; more than 1 only if it runs a program.
     #[serde(default = "one")]
     pub vcpus: u32,
     #[serde(default = "weight")]
     pub weight: u32,
-    /// Its cap, percent of a pCPU; 0: none.
+    /// Its cap, percent of a pCPU; 0 means none.
     #[serde(default)]
     pub cap: u32,
-    /// Its server's requests come from Domain-0, which logs its answers (`CASE/NAME.log`), and not from within.
+    /// The requests to its server come from Domain-0, which logs the answers (`CASE/NAME.log`), and not from
+    /// inside the domain.
     #[serde(default)]
     pub asked: bool,
 }
@@ -184,7 +185,7 @@ impl Domain {
 }
 
 impl Job {
-    /// Does some domain run Linux?
+    /// Does any domain run Linux?
     pub fn has_linux(&self) -> bool {
         self.cases.iter().flat_map(|c| &c.domains).any(|d| !d.program.is_empty())
     }
@@ -192,7 +193,7 @@ impl Job {
     /// Reads a job.
     ///
     /// # Errors
-    /// `BadInput` with line and key, as the TOML parser says it, or what cannot be.
+    /// `BadInput` with line and key, as the TOML parser reports it, or with what is impossible.
     pub fn parse(text: &str) -> Result<Job, Fault> {
         let job: Job = toml::from_str(text).map_err(|e| {
             Fault::new(FaultKind::BadInput, "this is not a job for an emulated Xen").because(e)

@@ -1,17 +1,19 @@
 //! A real Xen in exact virtual time: `vsteer lab xen run JOB.toml -o FOLDER`.
 //!
 //! ```text
-//! job        what shall be done: cases of domains       packages  the hypervisor, its tools, a kernel for Domain-0
-//! image      Domain-0's initramfs                        results   traces, what the domains say of themselves
+//! job        the job: cases of domains                   packages  the hypervisor, its tools, a kernel for Domain-0
+//! image      Domain-0's initramfs                        results   traces, what the domains report
 //! program    what Linux domains run
 //! ```
-//! The distribution's hypervisor boots in QEMU, whose clock is the number of instructions executed (as on the emulated host,
-//! [`crate::emulated`], and within the same bounds: Domain-0 has one pCPU, idle but for its tools, and all domains the
-//! other). Domain-0's first program is vsteer-guest, which starts Xen's own tools and domains; these run a program of its own
-//! that prints what Xen says of its vCPU. Out come a trace of the scheduler as `xentrace` writes it, and those reports: two
-//! independent tellings of the same seconds.
+//! The distribution's hypervisor boots in QEMU, whose clock is the number of executed instructions. It works
+//! as on the emulated host ([`crate::emulated`]) and with the same limits: Domain-0 has one pCPU, idle except
+//! for its tools, and all domains share the other. Domain-0's first program is vsteer-guest, which starts
+//! Xen's own tools and the domains. The domains run a program of their own that prints what Xen reports about
+//! its vCPU. The results are a trace of the scheduler as `xentrace` writes it, and those reports: two
+//! independent descriptions of the same seconds.
 //!
-//! By the clock on the wall (`clock = "wall"`) nothing is exact, but several pCPUs may be busy and domains may be Linux.
+//! With the wall clock (`clock = "wall"`) nothing is exact, but several pCPUs may be busy and domains may run
+//! Linux.
 //!
 //! Left out: networks, disks.
 
@@ -35,23 +37,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 
-/// What a run needs beside the job.
+/// The settings of a run, in addition to the job.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where packages are kept.
+    /// The folder for packages.
     pub cache: PathBuf,
     /// The guest program (static).
     pub guest: PathBuf,
     pub vsteer: PathBuf,
-    /// Where results go; an earlier run's are replaced.
+    /// The folder for results; it replaces those of an earlier run.
     pub output: PathBuf,
-    /// The most that it may take, by the clock on the wall.
+    /// The time limit, wall-clock time.
     pub limit: Duration,
-    /// Decides what QEMU draws.
+    /// The seed of QEMU's random numbers.
     pub seed: u64,
 }
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {
     pub scheduler: &'static str,
@@ -59,19 +61,20 @@ pub struct Ran {
     pub kernel: String,
     /// Hypervisor, tools and kernel, with versions and checksums.
     pub packages: Vec<Package>,
-    /// ns per instruction; none by the clock on the wall.
+    /// ns per instruction; `None` with the wall clock.
     pub ns_per_instruction: Option<u32>,
     pub seed: u64,
-    /// By the clock on the wall, s.
+    /// Wall-clock time, s.
     pub took_s: f64,
     /// The cases, in order.
     pub cases: Vec<CaseResult>,
 }
 
-/// Fetches what is needed, boots it, does the job and reads what came of it.
+/// Fetches what is needed, boots it, does the job and reads the results.
 ///
 /// # Errors
-/// A job that cannot be, packages that are not offered, a host that fails, hangs or is interrupted: with its last words.
+/// An impossible job, packages that are not available, a host that fails, hangs or is interrupted, with its
+/// last lines.
 pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     interrupt::watch()?;
     let begun = Instant::now();
@@ -90,7 +93,7 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     let kernel = options.output.join("vmlinux");
     let vmlinux = packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?;
     write_file(&kernel, &vmlinux)?;
-    // Domains boot what Domain-0 boots.
+    // Domains boot the same kernel as Domain-0.
     let linux = match job.has_linux() {
         true => Some(image::Linux { vmlinux, initramfs: program::initramfs(&guest, &options.output)? }),
         false => None,
@@ -98,7 +101,7 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     write_file(&files.initramfs, image::build(&parts, options, &guest, &text, &job.files, linux)?)?;
     let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
     let archive = machine::boot(&emulator, &arguments, &files, options.limit);
-    // Neither is of use to anybody: they can be had again.
+    // Neither is needed any more, because they can be made again.
     for file in [&kernel, &parts.hypervisor] {
         let _ = std::fs::remove_file(file);
     }
@@ -118,8 +121,8 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     Ok(ran)
 }
 
-/// QEMU's arguments. As the emulated host's but for what boots: the hypervisor takes kernel and initramfs as modules
-/// (multiboot), and has the serial line.
+/// QEMU's arguments. They are the emulated host's, except for what boots: the hypervisor takes kernel and
+/// initramfs as modules (multiboot), and has the serial line.
 fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Files) -> Vec<String> {
     let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let path = |p: &Path| p.to_string_lossy().into_owned();
@@ -143,7 +146,7 @@ fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Fi
         job.scheduler.word()
     );
     all.extend(["-kernel".into(), path(xen), "-append".into(), xen_line]);
-    // A comma separates modules.
+    // A comma separates modules, so it is doubled.
     let comma = |p: &Path| path(p).replace(',', ",,");
     let modules = format!("{} console=hvc0 quiet panic=-1,{}", comma(kernel), comma(&files.initramfs));
     all.extend(["-initrd".into(), modules]);

@@ -1,7 +1,7 @@
-//! What does an emulated Xen consist of? The distribution's hypervisor, its tools, and a kernel that can be Domain-0.
+//! Fetches the parts of an emulated Xen: the distribution's hypervisor, its tools, and a kernel for Domain-0.
 //!
-//! Fetched and unpacked as everything of the lab is ([`crate::fetch`]), never installed. The small kernel for VMs cannot be
-//! Domain-0, so the generic one is taken, which is larger.
+//! They are fetched and unpacked like everything of the lab ([`crate::fetch`]), never installed. The small
+//! kernel for VMs cannot be Domain-0, so this takes the generic one, which is larger.
 
 use crate::command;
 use crate::fetch::kernels::FullKernel;
@@ -15,7 +15,7 @@ use vsteer_core::{Fault, FaultKind};
 
 /// Xen's version in names of packages and folders.
 const VERSION: &str = "4.17";
-/// With their libraries; what they need beyond these the system has.
+/// The packages with their libraries. Everything else that they need is on the system.
 const PACKAGES: &[&str] = &[
     "xen-utils-4.17",
     "xen-utils-common",
@@ -36,29 +36,29 @@ const PACKAGES: &[&str] = &[
 ];
 const HYPERVISOR: &str = "xen-hypervisor-4.17-amd64";
 const KERNEL: &str = "linux-image-amd64";
-/// What Domain-0 runs.
+/// The programs of Domain-0.
 pub const PROGRAMS: [&str; 5] = ["xl", "xenstored", "xenconsoled", "xen-init-dom0", "xentrace"];
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// All of it.
+/// All parts.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The hypervisor, unpacked.
     pub hypervisor: PathBuf,
-    /// Domain-0's kernel, as packed.
+    /// Domain-0's kernel, compressed.
     pub kernel: FullKernel,
     /// [`PROGRAMS`] in order.
     pub programs: Vec<PathBuf>,
-    /// Where the packages' libraries lie.
+    /// The folders of the packages' libraries.
     pub libraries: Vec<PathBuf>,
     /// The packages, with versions and checksums.
     pub packages: Vec<Package>,
 }
 
-/// Fetches what is not in the cache; `scratch` is for what is unpacked on the way.
+/// Fetches what is not in the cache; `scratch` is for temporary files.
 ///
 /// # Errors
-/// A package that is not offered, or that does not hold what is looked for.
+/// A package that is not available, or that does not contain the expected file.
 pub fn fetch(cache: &Path, scratch: &Path) -> Result<Parts, Fault> {
     let mut fetcher = Fetcher::of_system(cache, false);
     let xen = fetcher.binary(HYPERVISOR)?;
@@ -74,7 +74,7 @@ pub fn fetch(cache: &Path, scratch: &Path) -> Result<Parts, Fault> {
     let folders = [format!("usr/lib/xen-{VERSION}/bin"), "usr/sbin".to_owned(), "usr/bin".to_owned()];
     let find = |program: &&str| {
         let all = packages.iter().flat_map(|p| folders.iter().map(|f| p.tree.join(f).join(program)));
-        // The common package has a script of the same name that looks for the right version.
+        // The common package has a script of the same name that selects the right version.
         let mut real = all.filter(|f| std::fs::read(f).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF")));
         real.next().ok_or_else(|| missing(PACKAGES[0], program))
     };
@@ -95,8 +95,8 @@ fn unpack(program: &str, file: &Path) -> Result<Vec<u8>, Fault> {
     command::bytes(Command::new(program).arg("-dc").arg("--").arg(file), UNPACK_LIMIT)
 }
 
-/// The kernel as an ELF file: Xen can unpack it itself, but in emulation that takes half a minute. `scratch` is a file to
-/// use on the way.
+/// The kernel as an ELF file. Xen could unpack it itself, but in emulation that takes half a minute.
+/// `scratch` is a temporary file.
 ///
 /// # Errors
 /// It is packed in an unknown way, or the program that unpacks it is missing.
@@ -117,8 +117,8 @@ pub fn vmlinux(vmlinuz: &Path, scratch: &Path) -> Result<Vec<u8>, Fault> {
     unpacked
 }
 
-/// What unpacks the kernel inside a bzImage, and that kernel packed (Linux, Documentation/arch/x86/boot.rst: setup_sects,
-/// payload_offset and payload_length of the header).
+/// The compressed kernel inside a bzImage, and the program that unpacks it (Linux,
+/// Documentation/arch/x86/boot.rst: setup_sects, payload_offset and payload_length of the header).
 fn payload(bytes: &[u8]) -> Option<(&'static str, &[u8])> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
     if bytes.get(0x202..0x206)? != b"HdrS" {

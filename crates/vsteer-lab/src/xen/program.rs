@@ -1,13 +1,15 @@
-//! What does a Linux domain run? One of the programs that are compiled here ([`crate::image::programs`]), and an initramfs for it.
+//! Builds the initramfs of a Linux domain, with the programs that are compiled here
+//! ([`crate::image::programs`]).
 //!
-//! The domain holds nothing else but vsteer-guest, which starts it.
+//! The domain contains nothing else except vsteer-guest, which starts the program.
 
 use crate::image::initramfs::Initramfs;
 use crate::image::programs::{COMPILED, compiled};
 use std::path::Path;
 use vsteer_core::Fault;
 
-/// The initramfs of a Linux domain: the guest program and every program of [`COMPILED`]. `scratch` is a folder for what is made on the way.
+/// The initramfs of a Linux domain: the guest program and every program of [`COMPILED`]. `scratch` is a
+/// folder for temporary files.
 ///
 /// # Errors
 /// As [`compiled`].

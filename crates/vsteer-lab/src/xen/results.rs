@@ -1,7 +1,8 @@
-//! What came out of the emulated Xen? Per domain: what the trace tells, and what the domain itself says.
+//! Reads the results of the emulated Xen. Per domain: what the trace shows, and what the domain itself
+//! reports.
 //!
-//! Of each case there are `CASE/host.xentrace`, `CASE/DOMAIN.reports` (the lines that came while the trace was written, and
-//! the one before), and what `xl` said of host, domains, vCPUs, pools and scheduler.
+//! For each case there are `CASE/host.xentrace`, `CASE/DOMAIN.reports` (the lines that arrived during the
+//! trace, and the one before), and what `xl` reported about host, domains, vCPUs, pools and scheduler.
 
 use super::job::{Case, Domain};
 use crate::accel::Accel;
@@ -14,32 +15,33 @@ use vsteer_core::stats::quantile;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::{self, IDLE_DOMAIN, Runstate, Seen, Trace};
 
-/// What one case gave.
+/// The results of one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaseResult {
     pub name: String,
     pub trace: PathBuf,
-    /// The clock frequency that Xen tells, kHz.
+    /// The clock frequency that Xen reports, kHz.
     pub khz: u64,
-    /// Records that Xen had no room for.
+    /// The number of records that Xen dropped for lack of room.
     pub lost: u64,
-    /// From one domain's last instant on the pCPU to the next one's first, where one takes over from another: the median, ns.
+    /// The median time of a switch between domains, ns: from one domain's last moment on the pCPU to the next
+    /// one's first.
     pub switch_ns: u64,
-    /// The part of the time that Domain-0 ran.
+    /// The part of the time in which Domain-0 ran.
     pub domain0: f64,
-    /// The domains, in order; without those that are Linux.
+    /// The domains, in order, without those that run Linux.
     pub domains: Vec<DomainResult>,
-    /// Those that are.
+    /// The domains that run Linux.
     pub linux: Vec<LinuxResult>,
 }
 
-/// One domain that is Linux and runs a program.
+/// One domain that runs Linux and a program.
 #[derive(Debug, Clone, Serialize)]
 pub struct LinuxResult {
     pub name: String,
-    /// By the trace, each of its vCPUs.
+    /// The shares of each of its vCPUs, from the trace.
     pub traced: Vec<Shares>,
-    /// What it said.
+    /// Its console output.
     pub console: PathBuf,
 }
 
@@ -48,34 +50,36 @@ pub struct LinuxResult {
 pub struct DomainResult {
     pub name: String,
     pub workload: String,
-    /// By the trace.
+    /// The shares from the trace.
     pub traced: Shares,
-    /// How long that is, s.
+    /// The length of the trace, s.
     pub traced_s: f64,
-    /// By the domain itself, of about the same time.
+    /// The shares that the domain itself reports, for about the same time.
     pub own: Shares,
-    /// By `vsteer record` in Domain-0, and by the domain itself at that time; `None` where the job does not ask for it.
+    /// The shares from `vsteer record` in Domain-0, and from the domain itself at that time; `None` if the
+    /// job does not ask for it.
     pub observed: Option<(Shares, Shares)>,
-    /// The same without a trace; ready stands for ready and offline, which are not told apart then.
+    /// The same without a trace. There, ready stands for ready plus offline, because the two cannot be
+    /// separated.
     pub sampled: Option<(Shares, Shares)>,
     /// Dispatches per second.
     pub dispatches_per_s: f64,
-    /// Wake-ups in the trace.
+    /// The number of wake-ups in the trace.
     pub wake_ups: usize,
-    /// The shortest time from wake-up to pCPU, ms: what the switch alone takes.
+    /// The shortest time from wake-up to pCPU, ms, which is the time of the switch alone.
     pub wake_least_ms: Option<f64>,
     /// 99th percentile from wake-up to pCPU, ms.
     pub wake_p99_ms: Option<f64>,
-    /// What it measured.
+    /// The domain's own measurements.
     pub window: VmWindow,
 }
 
-/// Parts of the time.
+/// Shares of the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Shares {
     /// On a pCPU.
     pub run: f64,
-    /// Could run, had none.
+    /// Could run, but had no pCPU.
     pub ready: f64,
     /// Waited for an event.
     pub blocked: f64,
@@ -90,7 +94,7 @@ impl Shares {
         Shares { run, ready, blocked, offline }
     }
 
-    /// The largest difference of any, in points.
+    /// The largest difference of any share, in percentage points.
     pub fn points_apart(&self, other: &Shares) -> f64 {
         let pairs = [
             (self.run, other.run),
@@ -99,7 +103,7 @@ impl Shares {
             (self.offline, other.offline),
         ];
         let apart = pairs.iter().map(|(a, b)| (a - b).abs());
-        // What was not measured agrees with nothing.
+        // A missing value never agrees.
         100.0 * apart.map(|x| if x.is_nan() { f64::INFINITY } else { x }).fold(0.0, f64::max)
     }
 }
@@ -126,7 +130,8 @@ impl RunstateNs {
     }
 }
 
-/// How long the recording is, ns, and the shares of every domain by name, as it has them. Where ready and offline are told together alone, ready stands for both.
+/// The length of the recording, ns, and the shares of every domain by name. If the recording only has the sum
+/// of ready and offline, ready is that sum.
 fn recorded(folder: &Path) -> Result<(u64, BTreeMap<String, Shares>), Fault> {
     let recording = vsteer_record::Recording::open(folder)?;
     let odd = || Fault::new(FaultKind::BadInput, format!("{} holds no sample", folder.display()));
@@ -162,7 +167,8 @@ impl Folder<'_> {
         Fault::new(FaultKind::BadInput, format!("case {}: {what}", self.case.name))
     }
 
-    /// All reports of one kind from a domain, and the shares that its runstate gives over the last `length_ns`.
+    /// All reports of one kind from a domain, and the shares that its runstate gives for the last
+    /// `length_ns`.
     fn reports(&self, domain: &str, kind: &str, length_ns: u64) -> Result<(Vec<Report>, Shares), Fault> {
         let reports: Vec<Report> = self
             .text(&format!("{domain}.{kind}"))?
@@ -180,10 +186,10 @@ impl Folder<'_> {
     }
 }
 
-/// What trace, `xl` and observer say about a case's domains.
+/// What trace, `xl` and observer report about a case's domains.
 struct Known<'a> {
     folder: Folder<'a>,
-    /// As `xl list` says them.
+    /// The output of `xl list`.
     ids: String,
     /// vCPUs in the trace, by domain and number.
     seen: BTreeMap<(u16, u16), Seen>,
@@ -205,7 +211,7 @@ impl Known<'_> {
         Ok(LinuxResult { name: d.name.clone(), traced: (0..d.vcpus).map(of).collect(), console })
     }
 
-    /// Shares by the observer, and by the domain's own runstate.
+    /// Shares from the observer, and from the domain's own runstate.
     fn observed(&self, d: &Domain) -> Result<Option<(Shares, Shares)>, Fault> {
         let Some((length_ns, all)) = &self.observed else { return Ok(None) };
         let odd = || self.folder.odd(format!("{} was not observed", d.name));
@@ -213,7 +219,7 @@ impl Known<'_> {
         Ok(Some((*told, self.folder.reports(&d.name, "observed", *length_ns)?.1)))
     }
 
-    /// Shares by sampling, which reports ready and offline as one, and by the domain's own runstate.
+    /// Shares from sampling, which reports ready and offline as one, and from the domain's own runstate.
     fn sampled(&self, d: &Domain) -> Result<Option<(Shares, Shares)>, Fault> {
         let Some((length_ns, all)) = &self.sampled else { return Ok(None) };
         let odd = || self.folder.odd(format!("{} was not looked at", d.name));
@@ -225,12 +231,13 @@ impl Known<'_> {
     fn domain(&self, d: &Domain) -> Result<DomainResult, Fault> {
         let id = self.id(d)?;
         let none = Seen::default();
-        // A vCPU that never changed its state is not in the trace: it ran, or was parked, all the time.
+        // If a vCPU never changed its state, it is not in the trace: it ran, or was parked, all the time.
         let seen = self.seen.get(&(id, 0)).unwrap_or(&none);
         let (reports, own) = self.folder.reports(&d.name, "reports", u64::MAX)?;
-        // Domain-0 begins to collect reports before the observer sees anything: of those, the recording's length, from the end.
+        // Domain-0 starts to collect reports before the observer starts. So only the last part counts, with
+        // the recording's length.
         let (observed, sampled) = (self.observed(d)?, self.sampled(d)?);
-        // By its own clock, which is Xen's.
+        // By the domain's own clock, which is Xen's.
         let stamped: Vec<Stamped> =
             reports.into_iter().map(|r| Stamped { host_ns: r.guest.t_ns, report: r.guest }).collect();
         let traced_s = seen.ns.iter().sum::<u64>().max(1) as f64 / 1e9;
@@ -252,10 +259,10 @@ impl Known<'_> {
     }
 }
 
-/// Reads one case's results.
+/// Reads the results of one case.
 ///
 /// # Errors
-/// Something is missing or makes no sense.
+/// Something is missing or not valid.
 pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let folder = Folder { case, path: output.join(&case.name) };
     let khz =
@@ -284,7 +291,7 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     })
 }
 
-/// See [`CaseResult::switch_ns`]; 0 where nobody takes over.
+/// See [`CaseResult::switch_ns`]; 0 without switches between domains.
 fn switch_ns(trace: &Trace, khz: u64) -> u64 {
     let mut left: BTreeMap<u16, u64> = BTreeMap::new();
     let mut gaps = Vec::new();

@@ -1,9 +1,10 @@
-//! Do the lines match the given format, and does the log's clock match the recording's? Checked before any estimate.
+//! Checks, before any estimate, that the lines match the given format and that the log's clock matches the
+//! recording's.
 //!
-//! If lines of another format were skipped silently, or a clock were an hour off, the VM would look idle. So vsteer
-//! reads the first lines, and reports a mismatch together with the format or offset that fits.
+//! If vsteer silently skipped lines of another format, or a clock were an hour off, the VM would look idle.
+//! So vsteer reads the first lines, and reports a mismatch together with the format or offset that fits.
 //!
-//! Left out: clocks that are off by less than a quarter of an hour, because these look like any others.
+//! Left out: clocks that are off by less than a quarter of an hour, because such an error is not visible.
 
 use super::{Format, MS, NAMED, Request, SECOND, US};
 use vsteer_core::{Fault, FaultKind};
@@ -12,17 +13,17 @@ use vsteer_core::{Fault, FaultKind};
 const QUARTER_NS: u64 = 900 * SECOND;
 /// The largest error that a time zone can cause.
 const ZONES_NS: u64 = 26 * 3600 * SECOND;
-/// Tolerance around a multiple of a quarter: logs are written at the end of requests, and servers' clocks differ.
+/// Tolerance around a multiple of a quarter: servers log requests when they end, and servers' clocks differ.
 const NEAR_NS: u64 = 60 * SECOND;
-/// Most bytes of a line to print.
+/// The most bytes of a line to print.
 const SHOWN: usize = 120;
 
-/// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format
-/// `text`. Empty lines are passed over.
+/// Reads the requests of the first lines of the log `name` with the format `text`. `line` is the number of
+/// the first line. Empty lines are skipped.
 ///
 /// # Errors
-/// `BadInput` where a format cannot be read, or more than half of the lines are not of it: the first such line, what
-/// was expected and which of the named formats would fit.
+/// `BadInput` if the format is not valid, or if more than half of the lines do not match it. The fault shows
+/// the first such line, the expected format, and which of the named formats would fit.
 pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> Result<Vec<Request>, Fault> {
     let format = Format::parse(text)?;
     let lines = || lines.iter().enumerate().filter(|(_, l)| !l.trim_ascii().is_empty());
@@ -62,11 +63,11 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
     Err(Fault::new(FaultKind::BadInput, what).because(why).help(help))
 }
 
-/// That the requests of the log `name` are of the time of a recording, `from_ns..to_ns` since 1970.
+/// Checks that the requests of the log `name` are from the time of a recording, `from_ns..to_ns` since 1970.
 ///
 /// # Errors
-/// `BadInput` where none ended in it and all are off by a time zone's error or in its future; `NothingThere` where
-/// they are of another time. A log that has requests in it may have others too.
+/// `BadInput` if no request ended in that time and all are off by a time zone or in the recording's future;
+/// `NothingThere` if they are from another time. A log with some requests in that time may also have others.
 pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u64)) -> Result<(), Fault> {
     let ended = || requests.iter().map(|r| r.ended_ns);
     let (Some(first), Some(last)) = (ended().min(), ended().max()) else { return Ok(()) };
@@ -83,7 +84,7 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
         seconds / 3600,
         seconds / 60 % 60
     );
-    // With this number of quarters the middle of the log would be at the middle of the recording.
+    // With a shift of this many quarters, the middle of the log equals the middle of the recording.
     let middle = |a: u64, b: u64| a / 2 + b / 2;
     let shift = middle(first, last).abs_diff(middle(from_ns, to_ns));
     let quarters = (shift + QUARTER_NS / 2) / QUARTER_NS;
@@ -106,8 +107,8 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
         .help("give the log of the time of the recording"))
 }
 
-/// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all
-/// ends (and all begins, where the log says those) are whole numbers. `None` where there are none.
+/// The resolution of the requests' times, as far as it is visible: the largest of 1 s, 1 ms, 1 us and 1 ns
+/// that divides all ends (or all starts, if the log contains starts). `None` without requests.
 pub fn resolution_ns(requests: &[Request]) -> Option<u64> {
     let whole = |of: &dyn Fn(&Request) -> u64, unit: u64| requests.iter().all(|r| of(r).is_multiple_of(unit));
     let said = |unit: &u64| whole(&|r| r.ended_ns, *unit) || whole(&Request::began_ns, *unit);
@@ -137,7 +138,7 @@ mod tests {
         let json =
             checked_format("l", "nginx", 7, &[br#"{"ts": 1, "duration": 2}"#]).unwrap_err().to_string();
         assert!(json.contains("line 7") && json.contains("fits these lines: json"), "{json}");
-        // Apache's common format does not say how long.
+        // Apache's common format does not contain the duration.
         let none = checked_format("l", "apache", 1, &[&APACHE[..APACHE.len() - 6]]).unwrap_err().to_string();
         assert!(none.contains("LogFormat"), "{none}");
         // A line that a crash cut off does not mean another format.
@@ -171,7 +172,7 @@ mod tests {
         let of = |ended_ns, took_ns| Request { ended_ns, took_ns };
         assert_eq!(resolution_ns(&[]), None);
         assert_eq!(resolution_ns(&[of(3 * SECOND, 17), of(5 * SECOND, 18)]), Some(SECOND));
-        // As of Apache's %t: the begins are whole.
+        // As with Apache's %t, the starts are whole seconds.
         assert_eq!(resolution_ns(&[of(3 * SECOND + 17, 17), of(5 * SECOND + 18, 18)]), Some(SECOND));
         assert_eq!(resolution_ns(&[of(3_017_000_000, 17), of(5_000_000_000, 18)]), Some(1_000_000));
         assert_eq!(resolution_ns(&[of(3_017_000_001, 17)]), Some(1));

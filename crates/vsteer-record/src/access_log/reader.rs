@@ -1,8 +1,8 @@
 //! Reads the requests of a log, one by one, in the given format or the one that fits most of the first lines.
 //!
-//! If a log's times are whole seconds, all requests of a second would seem to arrive at once. So vsteer places each
-//! one at a moment within its second, the same moment in every run, as independent requests arrive. Durations are as
-//! in the log.
+//! If a log's times are whole seconds, all requests of a second would seem to arrive at once. So vsteer
+//! places each one at a moment within its second. The moments are spread like independent arrivals, and are
+//! the same in every run. Durations are as in the log.
 //!
 //! Left out: following a log that grows (`vsteer_host::follow`).
 
@@ -12,32 +12,32 @@ use std::path::Path;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 
-/// Times that are less exact than this are spread within their second, ns.
+/// If the resolution of the times is coarser than this (ns), requests are spread within their second.
 const COARSE_NS: u64 = 100_000_000;
-/// Number of lines from which to recognise the format.
+/// The number of lines from which to recognise the format.
 const LOOKED_AT: usize = 100;
 
-/// A log's format, and what its requests are made of.
+/// A log's format, and the state for reading its requests.
 #[derive(Debug, Clone)]
 pub struct Reader {
     format: Format,
-    /// Times are exact to this only, ns: 0 for those that are exact enough.
+    /// The resolution of the times, ns; 0 if it is fine enough.
     coarse_ns: u64,
     read: u64,
 }
 
 impl Reader {
-    /// Of the format that is named, or of the one that fits most of the first lines of the log.
+    /// A reader with the named format, or with the format that fits most of the first lines of the log.
     ///
     /// # Errors
-    /// As [`Format::parse`]; `BadInput` where the first lines are not of the format that is named, or of none that has
-    /// a name.
+    /// As [`Format::parse`]; `BadInput` if the first lines do not match the named format, or match no known
+    /// format.
     pub fn new(named: Option<&str>, file: &Path) -> Result<Reader, Fault> {
         let lines: Vec<Vec<u8>> = match open(file) {
             Ok(reader) => {
                 reader.split(b'\n').map_while(Result::ok).filter(|l| !l.is_empty()).take(LOOKED_AT).collect()
             }
-            // It may come.
+            // The file may appear later.
             Err(_) if named.is_some() => Vec::new(),
             Err(fault) => return Err(fault),
         };
@@ -54,18 +54,18 @@ impl Reader {
         Ok(Reader { format, coarse_ns, read: 0 })
     }
 
-    /// The request of a line; `None` where it holds none.
+    /// The request of a line; `None` if the line has no request.
     pub fn request(&mut self, line: &[u8]) -> Option<Answered> {
         let request = self.format.request(line)?;
         let (began_ns, took_ns) = (request.began_ns(), request.took_ns);
         self.read += 1;
-        // The golden ratio's multiples are spread evenly, whatever their number (Weyl).
+        // Multiples of the golden ratio are spread evenly, for any number of them (Weyl).
         let part = self.read.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         Some(Answered { began_ns: began_ns + ((self.coarse_ns * part) >> 32), took_ns })
     }
 }
 
-/// The format with a name that fits most lines.
+/// The known format that fits most lines.
 fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
     let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).chain(["json"]).collect();
     let mut best: Option<(usize, Format)> = None;
@@ -91,10 +91,10 @@ fn open(file: &Path) -> Result<BufReader<std::fs::File>, Fault> {
     })
 }
 
-/// All requests of a log, and the number of its lines that hold none.
+/// All requests of a log, and the number of its lines without a request.
 ///
 /// # Errors
-/// As [`Reader::new`]; `BadInput` where no line holds a request.
+/// As [`Reader::new`]; `BadInput` if no line has a request.
 pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), Fault> {
     let mut reader = Reader::new(named, file)?;
     let (mut all, mut odd) = (Vec::new(), 0_usize);
@@ -133,7 +133,7 @@ mod tests {
         let (_keep, of) = log(&nginx.repeat(200));
         let (all, odd) = read(&of, None).unwrap();
         assert_eq!((all.len(), all[0].took_ns, odd), (200, 17_000_000, 0));
-        // Whole seconds: they are placed within theirs, evenly.
+        // Requests with whole seconds are spread evenly within their second.
         let offsets: Vec<u64> = all.iter().map(|r| (r.began_ns + r.took_ns) % 1_000_000_000).collect();
         let early = offsets.iter().filter(|o| **o < 250_000_000).count();
         assert!((40..=60).contains(&early), "{early} of 200 in the first quarter");

@@ -1,10 +1,10 @@
-//! What did each world do up to now? Turns shares per interval into counters that only rise, and rows into samples.
+//! Turns esxtop's shares per interval into counters that only rise, and its rows into samples.
 //!
-//! esxtop's value is a share of the interval, so the sum of value times interval is a cumulative counter. `% Ready`
-//! includes `% Max Limited`; this file separates the two.
+//! esxtop's value is a share of the interval, so the sum of value times interval is a cumulative counter. `%
+//! Ready` includes `% Max Limited`; this file separates the two.
 //!
-//! If a world's row lacks a value, or says that it neither ran nor waited (it has ended), the sample leaves the world
-//! out. The model counts only intervals with the world at both ends.
+//! If a world's row lacks a value, or its states show that it has ended, the sample leaves the world out. The
+//! model counts only intervals with the world at both ends.
 
 use super::beside::{Beside, bytes};
 use super::clock::Clock;
@@ -23,15 +23,16 @@ use vsteer_core::{CpuSet, Fault};
 
 /// Number of rows to read before the first sample, to learn the usual interval.
 const LOOK: usize = 8;
-/// A world's states add up to 100; one whose do not come to this, percent, is gone.
+/// The states of a world add up to 100 %. If their sum is below this (percent), the world has ended.
 const GONE: f64 = 1.0;
-/// A larger value is not valid: a group has thousands of worlds at most, and no world switches that often in a second.
+/// A larger value is not valid: a group has a few thousand worlds at most, and no world switches that often
+/// in a second.
 const MOST: f64 = 1e7;
 
 /// A VM in the samples.
 #[derive(Debug, Clone)]
 struct VmSeen {
-    /// Its identity: its name, with its group's number where two have one name.
+    /// The name, with the group's number if two VMs share the name.
     id: VmId,
     gid: u64,
     name: String,
@@ -41,31 +42,31 @@ struct VmSeen {
     size_mib: Option<f64>,
 }
 
-/// A stretch of slots and what it came to.
+/// A range of slots with its counters.
 #[derive(Debug)]
 struct Account {
     slot: usize,
-    /// Which counters there are columns of.
+    /// Which counters have a column.
     there: [bool; CPU.len()],
     counters: ThreadCounters,
     worlds: Option<u32>,
     seen: bool,
-    /// Seen in every row since the last sample.
+    /// Present in every row since the last sample.
     whole: bool,
 }
 
-/// What all came to.
+/// The counters of all VMs, worlds and pCPUs.
 pub(super) struct Accounts {
     clock: Clock,
     vms: Vec<VmSeen>,
-    /// Of worlds: whose, what it does, its number.
+    /// Per world: the index of its VM, its role, its number, and its account.
     threads: Vec<(usize, Role, Tid, Account)>,
     groups: Vec<(usize, Account)>,
     pcpus: Vec<(u32, usize, u64, u64)>,
-    /// Rows that wait for the clock to have learnt what is usual.
+    /// Rows that wait until the clock knows the usual interval.
     first: VecDeque<(u64, Vec<f64>)>,
     learnt: bool,
-    /// A row was counted that is in no sample yet.
+    /// A row was counted that no sample contains yet.
     fresh: bool,
     unix_ns: u64,
     usable: CpuSet,
@@ -87,7 +88,7 @@ impl Account {
         let states = [RUN, READY, COSTOP, WAIT];
         let all = states.iter().filter(|k| self.there[**k]).map(|k| v(*k)).sum::<f64>();
         let gone = self.there[RUN] && self.there[WAIT] && all < GONE;
-        // The first row covers the time before the start: it only lists who is counted from there on.
+        // The first row covers the time before the start. It only shows which worlds exist at the start.
         self.seen = is_first || (!lacking && !gone);
         self.whole &= self.seen;
         if !self.seen {
@@ -103,7 +104,7 @@ impl Account {
             *counter = by.map(|by| counter.unwrap_or(0).saturating_add(by));
         };
         raise(&mut c.run_ns, time(share(RUN)));
-        // Both are rounded: their difference may be a hundredth of a percent below nothing.
+        // Both values are rounded, so their difference may be negative by a hundredth of a percent.
         raise(&mut c.ready_ns, time(ready.zip(limited).map(|(r, l)| (r - l).max(0.0))));
         raise(&mut c.limited_ns, time(limited));
         raise(&mut c.wait_ns, time(ready));
@@ -196,7 +197,7 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// A row of this time with these values.
+    /// Takes a row with its time and values.
     pub(super) fn see(&mut self, unix_ns: u64, values: &[f64]) {
         if self.learnt && self.first.is_empty() {
             self.go_on(unix_ns, values);
@@ -369,7 +370,8 @@ impl Accounts {
     }
 }
 
-/// A host of which only the pCPUs are counted: as many cores on one node, all of it assumed.
+/// The topology of a host if the file only has its pCPUs: one core per pCPU on one node. All of this is
+/// assumed.
 fn undescribed(columns: &Columns, file: &str, notes: &mut Vec<String>) -> Result<Topology, Fault> {
     let counted: CpuSet = columns.pcpus.iter().map(|(cpu, _)| *cpu).collect();
     let cpus = if counted.is_empty() {

@@ -1,7 +1,8 @@
-//! What does esxtop not report? A file next to the batch file holds it: sockets, cores, nodes; home nodes; settings.
+//! Reads a file next to the batch file with what esxtop does not report: sockets, cores, nodes; home nodes;
+//! settings.
 //!
-//! `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, else `host.toml` in the same folder. Every line may be
-//! left out:
+//! The file is `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, otherwise `host.toml` in the same
+//! folder. Every line is optional:
 //!
 //! ```toml
 //! esxi = "7.0.2"          # the version: what vNUMA does depends on it
@@ -12,11 +13,11 @@
 //! memory_gib = 384        # of the host, the same on each node
 //!
 //! [[vm]]
-//! name = "VM19"           # or gid = 4711, where two have one name
-//! vcpus = 12              # needed where the file has groups alone
+//! name = "VM19"           # or gid = 4711, if two VMs share a name
+//! vcpus = 12              # needed if the file has only groups
 //! memory_gib = 16
 //! home_nodes = [0]        # esxtop's NHN
-//! node_affinity = [0]     # numa.nodeAffinity, where it is set
+//! node_affinity = [0]     # numa.nodeAffinity, if it is set
 //! cores_per_socket = 1
 //! cpu_hot_add = false
 //! ```
@@ -39,11 +40,11 @@ pub struct Beside {
     pub esxi: Option<String>,
     /// Sockets of the host.
     pub sockets: Option<u32>,
-    /// NUMA nodes of each, 1 unless said.
+    /// NUMA nodes of each socket; default 1.
     pub nodes_per_socket: Option<u32>,
-    /// Cores of each.
+    /// Cores of each socket.
     pub cores_per_socket: Option<u32>,
-    /// Hyper-threads of each core, 1 unless said.
+    /// Hyper-threads of each core; default 1.
     pub threads_per_core: Option<u32>,
     /// Memory of the host, GiB.
     pub memory_gib: Option<f64>,
@@ -58,21 +59,21 @@ pub struct Beside {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Vm {
-    /// Its name.
+    /// The VM's name.
     pub name: Option<String>,
-    /// Its group's number.
+    /// The number of the VM's group.
     pub gid: Option<u64>,
-    /// vCPUs.
+    /// The number of vCPUs.
     pub vcpus: Option<u32>,
     /// Memory, GiB.
     pub memory_gib: Option<f64>,
-    /// Home nodes: where ESXi keeps the VM.
+    /// The NUMA nodes on which ESXi keeps the VM.
     pub home_nodes: Option<Vec<u32>>,
     /// NUMA node affinity, if it is set.
     pub node_affinity: Option<Vec<u32>>,
-    /// Shown to the guest.
+    /// The cores per socket that the guest sees.
     pub cores_per_socket: Option<u32>,
-    /// May vCPUs be added while it runs?
+    /// May vCPUs be added while the VM runs?
     pub cpu_hot_add: Option<bool>,
 }
 
@@ -87,7 +88,7 @@ impl Beside {
     /// Reads the file next to a batch file; empty if there is none.
     ///
     /// # Errors
-    /// `BadInput`, with the line, for a file that cannot be read as this.
+    /// `BadInput`, with the line, if the file is not valid.
     pub fn of_file(batch: &Path) -> Result<Beside, Fault> {
         let name = batch.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = name.strip_suffix(".gz").unwrap_or(&name);
@@ -107,7 +108,7 @@ impl Beside {
         Ok(Beside::default())
     }
 
-    /// Reads its text.
+    /// Parses the text of the file.
     ///
     /// # Errors
     /// `BadInput` for a wrong key, a value out of range, or a VM without name and gid.
@@ -138,26 +139,26 @@ impl Beside {
         Ok(beside)
     }
 
-    /// Does it name this VM?
+    /// Does the file name this VM?
     pub(super) fn names(&self, gid: u64, name: &str) -> bool {
         self.vm(gid, name).is_some()
     }
 
-    /// Does it name any?
+    /// Does the file name any VM?
     pub(super) fn has_vms(&self) -> bool {
         !self.vm.is_empty()
     }
 
-    /// What it says of this VM: by number before by name.
+    /// The settings of this VM. A match by number takes precedence over one by name.
     pub(super) fn vm(&self, gid: u64, name: &str) -> Option<&Vm> {
         let by_name = |vm: &&Vm| vm.gid.is_none() && vm.name.as_deref() == Some(name);
         self.vm.iter().find(|vm| vm.gid == Some(gid)).or_else(|| self.vm.iter().find(by_name))
     }
 
-    /// The host that it describes; `None` where it says too little.
+    /// The topology that the file describes; `None` if the file has too few values.
     ///
     /// # Errors
-    /// `BadInput` where that is not as many pCPUs as the batch file has.
+    /// `BadInput` if the number of pCPUs differs from the batch file.
     pub(super) fn topology(&self, pcpus: usize) -> Result<Option<Topology>, Fault> {
         let (Some(sockets), Some(cores)) = (self.sockets, self.cores_per_socket) else { return Ok(None) };
         let (nodes, threads) = (self.nodes_per_socket.unwrap_or(1), self.threads_per_core.unwrap_or(1));
@@ -194,7 +195,7 @@ impl Vm {
         }
     }
 
-    /// What its guest is shown, where that fits its vCPUs.
+    /// The topology that the guest sees, if it fits the number of vCPUs.
     pub(super) fn guest_topology(&self, vcpus: u32) -> Option<GuestTopology> {
         let cores = self.cores_per_socket?;
         (vcpus > 0 && vcpus.is_multiple_of(cores)).then(|| GuestTopology {

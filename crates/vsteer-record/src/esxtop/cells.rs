@@ -1,12 +1,12 @@
-//! Which cells of a row matter, and what number is in them?
+//! Finds the relevant cells of a row and parses their numbers.
 //!
-//! A row is hundreds of kilobytes of which a fraction matters, so cells are not split one by one: commas are counted,
-//! eight bytes at a time or more, up to the next column that somebody wants ([`skip`]). Numbers are read where they
-//! lie, in esxtop's own form first ([`plain_number`]).
+//! A row has hundreds of kilobytes, and only a fraction matters. So vsteer does not split the row into cells.
+//! It counts commas, eight or more bytes at a time, up to the next wanted column ([`skip`]). It parses
+//! numbers in place, first in esxtop's own form ([`plain_number`]).
 
-/// How many of a byte there are. Compilers make this eight or sixteen bytes at a time.
+/// Counts a byte's occurrences. Compilers turn this into code for eight or sixteen bytes at a time.
 pub(super) fn count(bytes: &[u8], of: u8) -> usize {
-    // Counts of 64 bytes fit one byte, which is what keeps it narrow.
+    // The count for 64 bytes fits into one byte, so the compiler can use narrow vector lanes.
     let chunks = bytes.chunks_exact(64);
     let rest = chunks.remainder().iter().filter(|b| **b == of).count();
     rest + chunks.map(|c| usize::from(c.iter().map(|b| u8::from(*b == of)).sum::<u8>())).sum::<usize>()
@@ -23,13 +23,14 @@ fn commas(word: u64) -> u64 {
     !(((x & LOW) + LOW) | x | LOW)
 }
 
-/// Where the cell begins that is `n` cells after the one that begins at `at`; `None` where there are fewer.
+/// The start of the cell that is `n` cells after the one that starts at `at`; `None` if there are fewer
+/// cells.
 #[inline]
 pub(super) fn skip(row: &[u8], mut at: usize, mut n: usize) -> Option<usize> {
     if n == 0 {
         return Some(at);
     }
-    // A cell is seven bytes or so: 64 bytes hold no more than nine of them, as a rule.
+    // A cell has about seven bytes, so 64 bytes usually contain at most nine cells.
     while n > 64
         && let Some(chunk) = row.get(at..at + 64)
     {
@@ -41,7 +42,7 @@ pub(super) fn skip(row: &[u8], mut at: usize, mut n: usize) -> Option<usize> {
     }
     while let Some(word) = row.get(at..at + 8).and_then(|w| w.try_into().ok()) {
         let mut found = commas(u64::from_le_bytes(word));
-        // One bit of each byte, added up in the top byte.
+        // One bit per byte; the multiplication adds them up in the top byte.
         let here = ((found >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56) as usize;
         if here >= n {
             for _ in 1..n {
@@ -55,7 +56,7 @@ pub(super) fn skip(row: &[u8], mut at: usize, mut n: usize) -> Option<usize> {
     Some(at + rest.0 + 1)
 }
 
-/// The value of a cell in esxtop's own form, `"12.34"`, that begins at `at`; `None` for any other form.
+/// The value of the cell that starts at `at`, in esxtop's own form `"12.34"`; `None` for any other form.
 #[inline]
 pub(super) fn plain_number(row: &[u8], at: usize) -> Option<f64> {
     let rest = row.get(at..)?.strip_prefix(b"\"")?;
@@ -77,7 +78,7 @@ pub(super) fn plain_number(row: &[u8], at: usize) -> Option<f64> {
     Some((f64::from(value) * 100.0 + f64::from(tenths * 10 + hundredths)) / 100.0)
 }
 
-/// The cell that begins at `at`, without its quotes.
+/// The cell that starts at `at`, without its quotes.
 pub(super) fn cell(row: &[u8], at: usize) -> &[u8] {
     let rest = &row[at..];
     let cell = &rest[..memchr::memchr(b',', rest).unwrap_or(rest.len())];
@@ -88,7 +89,7 @@ pub(super) fn cell(row: &[u8], at: usize) -> &[u8] {
     }
 }
 
-/// How many cells there are from `at` on.
+/// The number of cells from `at` on.
 pub(super) fn cells_from(row: &[u8], at: usize) -> usize {
     1 + count(&row[at..], b',')
 }
@@ -116,7 +117,7 @@ pub(super) fn number(cell: &[u8]) -> Option<f64> {
 const POWERS: [f64; 19] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
 
-/// Numbers in other forms (blanks around it, exponents).
+/// Numbers in other forms (with blanks around, with exponents).
 fn slow_number(cell: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(cell).ok()?.trim();
     if text.is_empty() {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// Skipping cells lands where splitting does.
+        /// Skipping cells finds the same position as splitting the row.
         #[test]
         fn skipping_is_splitting(cells in proptest::collection::vec("[0-9.\"]{0,9}", 1..200), n in 0usize..220) {
             let row = cells.join(",").into_bytes();
@@ -154,7 +155,7 @@ mod tests {
             prop_assert_eq!(cells_from(&row, 0), cells.len());
         }
 
-        /// A number is what the standard library says it is.
+        /// A number has the value that the standard library parses.
         #[test]
         fn numbers_as_printed(v in 0.0f64..1e9, digits in 0usize..6) {
             let text = format!("{v:.digits$}");

@@ -1,9 +1,9 @@
-//! When was a row written, and how long is its interval?
+//! Determines when each row was written, and how long its interval is.
 //!
-//! A row has a time of day to the second; its values cover the time since the last row. If a clock is set back or
-//! jumps by an hour, or a file joins two runs, the difference of two times is not the interval. So vsteer gives a row
-//! the usual interval if its time does not fit, and notes that. The sum of the intervals (`mono_ns`) is continuous;
-//! the wall clock is the file's.
+//! A row has a time of day to the second; its values cover the time since the last row. If a clock is set
+//! back or jumps by an hour, or a file joins two runs, the difference of two times is not the interval. So if
+//! a row's time does not fit, vsteer uses the usual interval and makes a note. The sum of the intervals
+//! (`mono_ns`) is continuous. The wall clock is the file's.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
@@ -12,30 +12,30 @@ use std::collections::VecDeque;
 
 /// An interval is an outlier if it exceeds this multiple of the usual one...
 const GAP_TIMES: f64 = 5.0;
-/// ... plus this, ns: short intervals are rounded to whole seconds.
+/// ... plus this, ns, because the file rounds short intervals to whole seconds.
 const GAP_MORE_NS: f64 = 2e9;
-/// Number of recent intervals that determine the usual one.
+/// The number of recent intervals that determine the usual one.
 const USUAL_OF: usize = 31;
-/// Interval if the file has no plausible one: esxtop's default, ns.
+/// The interval if the file has no plausible one: esxtop's default, ns.
 const ESXTOPS_OWN_NS: u64 = 5_000_000_000;
 
-/// How long rows are.
+/// Measures the intervals of rows.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     last_unix_ns: Option<u64>,
     plausible_ns: VecDeque<u64>,
     /// Sum of the intervals so far, ns.
     pub(super) mono_ns: u64,
-    /// Times went back or stood still.
+    /// How often the time went back or stood still.
     pub(super) back: u64,
-    /// There was too long from one to the next.
+    /// How often an interval was too long.
     pub(super) gaps: u64,
-    /// The longest of these, ns.
+    /// The longest such interval, ns.
     pub(super) longest_gap_ns: u64,
 }
 
 impl Clock {
-    /// Learns what is usual from the times of the first rows.
+    /// Learns the usual interval from the times of the first rows.
     pub(super) fn learn(&mut self, times_ns: &[u64]) {
         let mut rises: Vec<u64> =
             times_ns.windows(2).filter_map(|w| w[1].checked_sub(w[0])).filter(|d| *d > 0).collect();
@@ -45,7 +45,7 @@ impl Clock {
         }
     }
 
-    /// Was there a row?
+    /// Was there a row yet?
     pub(super) fn has_begun(&self) -> bool {
         self.last_unix_ns.is_some()
     }
@@ -83,8 +83,8 @@ impl Clock {
     }
 }
 
-/// `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is `bias_min` minutes
-/// behind UTC; ns since 1970 UTC.
+/// Parses `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is
+/// `bias_min` minutes behind UTC. Returns ns since 1970 UTC.
 pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let (date, time) = text.split_once([' ', '\n', '\r', 'T'])?;
@@ -111,9 +111,9 @@ pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
     u64::try_from(s).ok()?.checked_mul(1_000_000_000)?.checked_add(millis * 1_000_000)
 }
 
-/// A moment as a row has it, UTC.
+/// A time in the form of a row, UTC.
 pub(super) fn text(unix_ns: u64) -> String {
-    // Nanoseconds of 64 bits end in the year 2554, which jiff knows.
+    // 64 bits of nanoseconds end in the year 2554, which jiff supports.
     let at = Timestamp::from_nanosecond(i128::from(unix_ns)).expect("a year below 9999");
     Offset::UTC.to_datetime(at).strftime("%m/%d/%Y %H:%M:%S").to_string()
 }
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(text(noon), "11/24/2026 12:00:05");
         assert_eq!(moment(b"11/24/2026\n12:00:05", 0), Some(noon), "some versions break it in two lines");
         assert_eq!(moment(b"11/24/2026 12:00:05.25", 0), Some(noon + S / 4));
-        // India is 330 minutes ahead: half past five there is noon less ... in UTC.
+        // India is 330 minutes ahead of UTC, so 17:30 there is noon in UTC.
         assert_eq!(moment(b"11/24/2026 17:30:05", -330), Some(noon));
         for wrong in [
             "",

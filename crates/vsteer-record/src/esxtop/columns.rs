@@ -1,12 +1,14 @@
-//! Which of tens of thousands of columns matter, and where does each value go? The plan by which rows are read.
+//! Finds the relevant ones among tens of thousands of columns, and the slot for each value. The result is the
+//! plan for reading rows.
 //!
-//! The header is looked at once. Every VM's group, every world of a VM and every pCPU gets a stretch of slots, and each
-//! column that fills one is listed, in order; a row is then read by going from listed column to listed column.
+//! vsteer reads the header once. Every VM's group, every world of a VM and every pCPU gets a range of slots.
+//! A list contains each column that fills a slot, in order. To read a row, vsteer goes from one listed column
+//! to the next.
 //!
-//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of
-//! which it shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it
-//! is named as such beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`,
-//! `hostd.2099123`).
+//! If the file shows a vCPU of a group, the group is a VM. If the file shows only other worlds of it, it is
+//! not. If the file shows no world (esxtop without `-a`, or a group that was not expanded), the name decides.
+//! Then the group is a VM if the file beside names it. If there are no names there, it is a VM unless it is
+//! one of ESXi's own groups (`idle`, `hostd.2099123`).
 
 use super::beside::Beside;
 use super::cells::{cell, cells_from, number, plain_number, skip};
@@ -17,7 +19,7 @@ use vsteer_core::nouns::{Collector, Role};
 use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 
-/// Counters of worlds and groups, by their place in a stretch of slots.
+/// Counters of worlds and groups, in the order of a range of slots.
 pub(super) const CPU: [&str; 11] = [
     "% Used",
     "% Run",
@@ -48,7 +50,7 @@ pub(super) const MEMORY: [&str; 2] = ["Numa % Local", "Memory Size MBytes"];
 pub(super) const LOCAL: usize = 0;
 pub(super) const SIZE: usize = 1;
 
-/// Groups of ESXi's own where no list of VMs is at hand; others of its have a number after a dot.
+/// ESXi's own groups, for use without a list of VMs. ESXi's other groups have a number after a dot.
 const OWN: [&str; 14] = [
     "idle", "system", "helper", "drivers", "ft", "vmotion", "console", "init", "host", "user", "vim",
     "plugins", "minfree", "kernel",
@@ -60,7 +62,7 @@ pub(super) struct World {
     pub(super) gid: u64,
     pub(super) wid: u32,
     pub(super) role: Role,
-    /// Its stretch of [`CPU`].
+    /// The start of its slots for [`CPU`].
     pub(super) slot: usize,
 }
 
@@ -68,13 +70,13 @@ pub(super) struct World {
 pub(super) struct Group {
     pub(super) gid: u64,
     pub(super) name: String,
-    /// Its stretch of [`CPU`]; `None` where the file has worlds of it alone.
+    /// The start of its slots for [`CPU`]; `None` if the file has only its worlds.
     pub(super) slot: Option<usize>,
-    /// Its stretch of [`MEMORY`].
+    /// The start of its slots for [`MEMORY`].
     pub(super) memory: Option<usize>,
 }
 
-/// A column that matters and the slot that it fills.
+/// A relevant column and the slot that it fills.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     column: u32,
@@ -86,18 +88,18 @@ pub(super) struct Columns {
     wanted: Vec<Wanted>,
     count: usize,
     slots: usize,
-    /// Minutes that its times are behind UTC.
+    /// How many minutes the file's times are behind UTC.
     pub(super) bias_min: i64,
     pub(super) host: String,
     pub(super) groups: Vec<Group>,
-    /// Of all VMs, by VM and in order of role.
+    /// The worlds of all VMs, by VM and in order of role.
     pub(super) worlds: Vec<World>,
-    /// pCPUs: number and slot of how busy they are.
+    /// pCPUs: number, and slot of the utilisation.
     pub(super) pcpus: Vec<(u32, usize)>,
     has: [bool; CPU.len()],
 }
 
-/// What is known of groups from the header as a whole.
+/// Facts about groups from the whole header.
 #[derive(Default)]
 struct Known<'a> {
     names: BTreeMap<u64, &'a str>,
@@ -125,7 +127,7 @@ fn known<'a>(columns: &[Option<Column<'a>>]) -> Known<'a> {
     known
 }
 
-/// A world's group and name.
+/// The group and name of a world.
 fn world<'a>(instance: &'a str, names: &BTreeMap<u64, &str>) -> Option<(u64, &'a str)> {
     let gid: u64 = instance.split_once(':')?.0.parse().ok()?;
     match Instance::world(instance, names.get(&gid).copied())? {
@@ -141,10 +143,10 @@ fn is_own(name: &str) -> bool {
 }
 
 impl Columns {
-    /// Looks through a header.
+    /// Reads a header.
     ///
     /// # Errors
-    /// `BadInput` where it names no VM.
+    /// `BadInput` if it names no VM.
     pub(super) fn of(
         cells: &[String],
         beside: &Beside,
@@ -294,24 +296,24 @@ impl Columns {
         })
     }
 
-    /// How many values a row is read into.
+    /// The number of values of a row.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Which slots some column fills.
+    /// Which slots have a column.
     pub(super) fn filled(&self) -> Vec<bool> {
         let mut filled = vec![false; self.slots];
         self.wanted.iter().for_each(|w| filled[w.slot as usize] = true);
         filled
     }
 
-    /// How many cells a row has.
+    /// The number of cells of a row.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// What is counted and what is not.
+    /// Describes what the file contains, and what it lacks.
     pub(super) fn collector(&self) -> Collector {
         let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
         let mut collector = Collector::new("esxtop", counts, "esxtop does not count it")
@@ -332,7 +334,7 @@ impl Columns {
     }
 }
 
-/// What esxtop counts, by the names that samples have for it, and the columns that each is made of.
+/// esxtop's measures as samples name them, and the columns that each needs.
 const MEASURES: [(&str, &[usize]); 11] = [
     ("run_ns", &[RUN]),
     ("ready_ns", &[READY, LIMITED]),
@@ -353,7 +355,7 @@ struct Found {
     worlds: BTreeMap<(u64, u32), usize>,
 }
 
-/// What a world does for its VM.
+/// The role of a world in its VM.
 fn role(name: &str) -> Role {
     match vcpu_of(name) {
         Some(i) => Role::Vcpu(i),
@@ -362,36 +364,36 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// A group's name where only its worlds are in the file: `gid:GROUP:wid:world`.
+/// The name of a group of which the file has only worlds: `gid:GROUP:wid:world`.
 fn group_in(instance: &str, wid: u32, world: &str) -> String {
     let rest = instance.split_once(':').map_or("", |(_, rest)| rest);
     rest.strip_suffix(&format!(":{wid}:{world}")).unwrap_or(rest).to_owned()
 }
 
-/// What of a row is not a value.
+/// The parts of a row that are not values.
 #[derive(Debug)]
 pub(super) struct Cells {
-    /// When it was written.
+    /// The time of the row.
     pub(super) time: Vec<u8>,
-    /// A cell without a valid value, and its place in the row: it counts as missing.
+    /// A cell without a valid value, and its place in the row. It counts as missing.
     pub(super) garbled: Option<(usize, String)>,
 }
 
 /// Why a row is left out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It is a header.
+    /// The row is a header.
     Header,
-    /// Number of its cells, if it differs from the header.
+    /// The number of its cells, if it differs from the header.
     Cells(usize),
 }
 
-/// Reads the values that matter out of a row.
+/// Reads the relevant values of a row.
 pub(super) fn read(row: &[u8], plan: &Columns, values: &mut [f64]) -> Result<Cells, Refused> {
     if header::begins(row) {
         return Err(Refused::Header);
     }
-    // One comma too many at the end is some versions' way.
+    // Some versions write an extra comma at the end.
     let row =
         if row.ends_with(b",") && cells_from(row, 0) == plan.count + 1 { &row[..row.len() - 1] } else { row };
     let few = || Refused::Cells(cells_from(row, 0));

@@ -1,23 +1,23 @@
-//! Which counter of which object does a column hold? The first row of a batch file.
+//! Parses the first row of a batch file, which names the counter and the object of each column.
 //!
-//! A cell is `\\host\Object(instance)\Counter`. Hosts and counters hold no backslash, names of VMs hold anything: so a
-//! path is read from both ends, and the instance is what remains.
+//! A cell is `\\host\Object(instance)\Counter`. Hosts and counters contain no backslash, but names of VMs may
+//! contain anything. So vsteer parses a path from both ends, and the rest is the instance.
 //!
-//! How a quote inside a name is written is not documented. CSV doubles it, and that is read; a single quote that is
-//! not followed by a comma or the end is taken as itself; and every path begins with `\\`, so that a cell that does
-//! not is the rest of the one before, whose name held `","`.
+//! No document says how esxtop writes a quote inside a name. vsteer reads CSV's form, a doubled quote. A
+//! single quote that no comma or end follows counts as part of the name. Every path begins with `\\`. So a
+//! cell that does not is the rest of the previous one, whose name contained `","`.
 
-/// How such a file begins, whatever zone and bias follow.
+/// The start of such a file. A time zone and bias follow.
 pub(super) const MAGIC: &str = "(PDH-CSV 4.0)";
 
-/// Does a file begin as one?
+/// Does a file start like a batch file?
 pub(super) fn begins(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let bytes = bytes.strip_prefix(b"\"").unwrap_or(bytes);
     bytes.starts_with(b"(PDH-CSV")
 }
 
-/// Minutes that local time is behind UTC, from `(PDH-CSV 4.0) (UTC)(0)`; 0 where it is not said.
+/// How many minutes local time is behind UTC, from `(PDH-CSV 4.0) (UTC)(0)`; 0 if it is missing.
 pub(super) fn bias_min(first: &str) -> i64 {
     let inside = first.trim_end().strip_suffix(')').and_then(|rest| rest.rsplit_once('('));
     inside.and_then(|(_, bias)| bias.trim().parse().ok()).filter(|b: &i64| b.abs() < 48 * 60).unwrap_or(0)
@@ -31,7 +31,7 @@ pub(super) fn cells(header: &[u8]) -> Vec<String> {
         let (cell, next, quoted) = cell(header, at);
         let text = String::from_utf8_lossy(&cell).into_owned();
         match cells.last_mut() {
-            // Empty text after the last comma is not a column.
+            // An empty text after the last comma is not a column.
             Some(_) if text.is_empty() && next >= header.len() => {}
             Some(last) if cells_begin(last) && !text.starts_with("\\\\") => {
                 last.push_str(if quoted { "\",\"" } else { "," });
@@ -44,12 +44,12 @@ pub(super) fn cells(header: &[u8]) -> Vec<String> {
     cells
 }
 
-/// May a cell be gone on with? The first one, the zone's, may not, if it looks like one.
+/// May the next text belong to this cell? Not if this is the first cell, with the time zone.
 fn cells_begin(last: &str) -> bool {
     last.starts_with("\\\\")
 }
 
-/// The cell at `at`: its bytes, where the next begins, and whether it was quoted.
+/// The cell at `at`: its bytes, the start of the next one, and whether it was quoted.
 fn cell(row: &[u8], at: usize) -> (Vec<u8>, usize, bool) {
     if row.get(at) != Some(&b'"') {
         let end = memchr::memchr(b',', &row[at..]).map_or(row.len(), |i| at + i);
@@ -72,7 +72,7 @@ fn cell(row: &[u8], at: usize) -> (Vec<u8>, usize, bool) {
     (out, row.len() + 1, true)
 }
 
-/// A column's counter and what it is of.
+/// A column's counter and object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Column<'a> {
     pub(super) host: &'a str,
@@ -91,20 +91,20 @@ pub(super) fn column(path: &str) -> Option<Column<'_>> {
     Some(Column { host, object, instance, counter })
 }
 
-/// Whose counters a column is of.
+/// The object of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instance<'a> {
     /// All worlds of a group together.
     Group {
         gid: u64,
-        /// Its name: the VM's.
+        /// The name of the group, which is the VM's.
         name: &'a str,
     },
     /// One world of a group.
     World {
         gid: u64,
         wid: u64,
-        /// What it is called: `vmx-vcpu-0:web`.
+        /// The name of the world: `vmx-vcpu-0:web`.
         name: &'a str,
     },
 }
@@ -115,9 +115,9 @@ impl<'a> Instance<'a> {
         Some(Instance::Group { gid: gid.parse().ok()?, name })
     }
 
-    /// `gid:group:wid:world`. Names may hold `:7:` themselves: where the group's name is known it is taken off whole;
-    /// else the world's number is the one that leaves a world whose name ends with the group's, as `vmx-vcpu-0:web`
-    /// does, or the first.
+    /// Parses `gid:group:wid:world`. Names may contain `:7:` themselves. If the group's name is known, vsteer
+    /// removes it as a whole. Otherwise vsteer takes the number after which the world's name ends with the
+    /// group's, as in `vmx-vcpu-0:web`, or the first number.
     pub(super) fn world(text: &'a str, group: Option<&str>) -> Option<Instance<'a>> {
         let (gid, rest) = text.split_once(':')?;
         let gid = gid.parse().ok()?;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a VM is called, its column is found.
+        /// The column of a VM is found for any name.
         #[test]
         fn any_name_is_read_back(name in any::<String>(), gid in 1u64..1 << 40, wid in 1u64..1 << 30) {
             let group = format!(r"\\h\Group Cpu({gid}:{name})\% Run");
@@ -218,7 +218,7 @@ mod tests {
             prop_assert_eq!(read, Instance::World { gid, wid, name: &world });
         }
 
-        /// As CSV quotes it.
+        /// Quotes as CSV does.
         #[test]
         fn any_cell_is_read_back(names in proptest::collection::vec(any::<String>(), 1..5)) {
             let paths: Vec<String> = names.iter().map(|n| format!(r"\\h\Group Cpu(1:{n})\% Run")).collect();

@@ -1,24 +1,24 @@
-//! Which samples stay if there are too many for memory?
+//! Limits the memory for samples by dropping some of them.
 //!
-//! Counters rise, so leaving out a sample does not change the sums around it. vsteer keeps all until they need too
-//! much memory. Then it drops every second one, and makes only every second one from there on; and so on. The last one
-//! stays. A thread that is missing in a dropped sample is also left out of the next kept one, because its counters
-//! stood still, which is not rest.
+//! Counters rise, so leaving out a sample does not change the sums around it. vsteer keeps all samples until
+//! they need too much memory. Then it drops every second one, and from there on makes only every second one.
+//! This may repeat. The last sample always stays. If a thread is missing in a dropped sample, the next kept
+//! one also leaves it out. Its counters stood still, which would look like rest.
 
 use std::collections::BTreeSet;
 use std::mem::size_of;
 use vsteer_core::nouns::{Batch, PcpuSample, ThreadSample, Tid, VmId, VmSample};
 
-/// Samples, joined where they would take up too much.
+/// Samples; some are dropped if there are too many.
 pub(super) struct Kept {
     limit_bytes: usize,
     batches: Vec<Batch>,
     /// One in this many samples is kept.
     every: u64,
     count: u64,
-    /// The last one was not kept.
+    /// The last sample was not kept.
     skipped: bool,
-    /// One that was kept first and then dropped, the last one.
+    /// The last sample that was kept first and dropped later.
     passed: Option<Batch>,
 }
 
@@ -27,7 +27,7 @@ impl Kept {
         Kept { limit_bytes, batches: Vec::new(), every: 1, count: 0, skipped: false, passed: None }
     }
 
-    /// The next sample, made where it is kept.
+    /// Takes the next sample. `make` runs only if the sample is kept.
     pub(super) fn offer(&mut self, make: impl FnOnce() -> Batch) {
         self.skipped = !self.count.is_multiple_of(self.every);
         self.count += 1;
@@ -62,12 +62,13 @@ impl Kept {
             }
             joined.push(batch);
         }
-        // The last one of an even number is between two that are kept.
+        // If the number is even, the last sample is not one of those that stay.
         self.passed = dropped;
         self.batches = joined;
     }
 
-    /// All that is kept, and how many became one. `make` makes the last sample, where that was not kept.
+    /// All kept samples, and how many original ones each stands for. If the last sample was not kept, `make`
+    /// makes it.
     pub(super) fn finish(mut self, make: impl FnOnce() -> Batch) -> (Vec<Batch>, u64) {
         if self.skipped {
             self.add(make());
@@ -91,7 +92,7 @@ fn only_those_in(batch: &mut Batch, before: &Batch) {
         let there: BTreeSet<(&VmId, Tid)> = before.threads.iter().map(|t| (&t.vm, t.tid)).collect();
         batch.threads.retain(|t| there.contains(&(&t.vm, t.tid)));
     }
-    // VMs are the same in every sample, in the same order.
+    // Every sample has the same VMs in the same order.
     for (vm, was) in batch.vms.iter_mut().zip(&before.vms) {
         if was.group.is_none() {
             vm.group = None;
@@ -116,7 +117,7 @@ mod tests {
         Batch { mono_ns: i * 100, unix_ns: i, threads: tids.iter().map(thread).collect(), ..Batch::default() }
     }
 
-    /// However many samples are joined, the first and the last stay, and one in N in between.
+    /// For any number of samples, the first and the last stay, and one in N in between.
     #[test]
     fn joined_samples_tell_the_same() {
         for n in [1u64, 2, 15, 16, 17, 18, 33, 64, 65, 100, 1000] {
@@ -131,7 +132,8 @@ mod tests {
         }
     }
 
-    /// A thread that is missing in a dropped sample is missing in the next kept one: its counters stood still.
+    /// If a thread is missing in a dropped sample, it is missing in the next kept one, because its counters
+    /// stood still.
     #[test]
     fn an_absence_survives_joining() {
         let mut kept = Kept::new(0);

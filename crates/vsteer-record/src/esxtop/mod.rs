@@ -1,33 +1,34 @@
-//! What did an ESXi host write with `esxtop -b`? Its batch files as samples, a row at a time.
+//! Reads the batch files that an ESXi host writes with `esxtop -b`, as samples, one row at a time.
 //!
-//! A batch file is CSV in the form of Windows' performance logs: the first row names every counter of every object
-//! (`\\host\Group Cpu(4711:web)\% Ready`), tens of thousands of columns, and each further row is one sample. Each
-//! value is a share of the time since the row before, in percent of one CPU; here they become counters that only rise,
-//! as every other collector's are: value times interval.
+//! A batch file is CSV in the form of Windows' performance logs. The first row names every counter of every
+//! object (`\\host\Group Cpu(4711:web)\% Ready`) in tens of thousands of columns. Each further row is one
+//! sample. Each value is a share of the time since the previous row, in percent of one CPU. vsteer turns it
+//! into a counter that only rises, as in every other collector: value times interval.
 //!
-//! What is read, and what it becomes (`docs/glossary.md` has the words):
+//! How esxtop's values map to vsteer's (see `docs/glossary.md` for the words):
 //!
 //! | esxtop | here |
 //! |---|---|
-//! | `Vcpu(gid:group:wid:world)`: one world, a vCPU's where it is called `vmx-vcpu-N:…` | a thread |
+//! | `Vcpu(gid:group:wid:world)`: one world; a vCPU's world is called `vmx-vcpu-N:…` | a thread |
 //! | `Group Cpu(gid:name)`: *all* worlds of a VM added up, 26 for one of 12 vCPUs | [`GroupSample`](vsteer_core::nouns::GroupSample), never a thread |
 //! | `% Run`, `% System`, `% Overlap`, `% CoStop`, `% Wait` | run, system, overlap, co-stopped, blocked |
-//! | `% Ready`, which holds `% Max Limited` | wait; less `% Max Limited`: ready |
+//! | `% Ready`, which includes `% Max Limited` | wait; ready is wait minus `% Max Limited` |
 //! | `% Used`, scaled by frequency | used, as ESXi counts it |
-//! | `Physical Cpu(n)\% Util Time` | how busy a pCPU was |
+//! | `Physical Cpu(n)\% Util Time` | utilisation of a pCPU |
 //! | `Group Memory(gid:name)\Numa % Local`, `Memory Size MBytes` | local memory, memory |
 //!
-//! What the file does not tell (sockets, cores and nodes; home nodes; settings) may lie beside it: [`beside`].
+//! A file beside may contain what esxtop does not report (sockets, cores and nodes; home nodes; settings):
+//! [`beside`].
 //!
-//! Reading is streamed: the header is kept as a list of the columns that matter ([`columns`]), rows are split in place
-//! ([`rows`], [`cells`]), and what is kept of them is bounded ([`kept`]).
+//! vsteer streams the file. It keeps the header as a list of the relevant columns ([`columns`]) and parses
+//! rows in place ([`rows`], [`cells`]). The memory for samples is bounded ([`kept`]).
 //!
-//! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for what the counters mean; for
-//! the form, what public readers of such files expect and quote: github.com/yukiuuh, vfedotovs and akshaykalia-chd's
-//! readers (`c_map.csv`: names of `Vcpu` and `Group Memory` counters), RackHD's (`Group Cpu` counters in their order),
-//! a captured header in gsliu/VisualEsxtopOnline, and a class of fr.lelouet's (`Vcpu(3497860:diskless vm
-//! 2:5421591:vmx)`; a time that is broken in two lines by some versions). **Untried** on a file of a real host of
-//! one's own: there is none here.
+//! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for the meaning of the
+//! counters. For the form, what public readers of such files expect and quote: the readers of
+//! github.com/yukiuuh, vfedotovs and akshaykalia-chd (`c_map.csv`: names of `Vcpu` and `Group Memory`
+//! counters), RackHD's (`Group Cpu` counters in their order), a captured header in gsliu/VisualEsxtopOnline,
+//! and a class by fr.lelouet (`Vcpu(3497860:diskless vm 2:5421591:vmx)`; some versions break the time into
+//! two lines). **Untried** with a file from a real host, because the project has none.
 //!
 //! Left out: disks, networks, interrupts, power; worlds that belong to no VM.
 
@@ -53,36 +54,36 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 
-/// What samples of one file may take up, bytes: beyond it, neighbouring samples are joined.
+/// The most memory for the samples of one file, bytes. Above it, vsteer drops samples.
 const KEPT_BYTES: usize = 72 << 20;
 
-/// A batch file, read from its begin.
+/// Reads a batch file from its start.
 pub struct Reader {
     name: String,
     rows: Rows,
     columns: Columns,
     accounts: Accounts,
     beside: beside::Beside,
-    /// The columns' values in the row at hand.
+    /// The columns' values in the current row.
     values: Vec<f64>,
     notes: Vec<String>,
     ended: bool,
 }
 
-/// All of a file.
+/// The content of a file.
 #[derive(Debug)]
 pub struct Saved {
-    /// Configuration of the host, as far as it is known.
+    /// The host's configuration, as far as it is known.
     pub config: HostConfig,
-    /// What was counted.
+    /// Describes what the samples measure.
     pub collector: Collector,
     /// The samples.
     pub batches: Vec<Batch>,
-    /// What is not whole, not told, or was joined.
+    /// Notes about missing, unreported and dropped data.
     pub notes: Vec<String>,
 }
 
-/// Is this a batch file of esxtop's, plain or compressed?
+/// Is this a batch file of esxtop, plain or compressed?
 pub fn is_one(file: &Path) -> bool {
     let mut first = [0; 64];
     let read = File::open(file).and_then(|f| read_up_to(&mut Input::of(BufReader::new(f))?, &mut first));
@@ -95,7 +96,7 @@ fn read_up_to(from: &mut Input, into: &mut [u8]) -> std::io::Result<usize> {
         match from.read(&mut into[n..]) {
             Ok(0) => break,
             Ok(more) => n += more,
-            // Of a compressed file that is cut short, what came before counts.
+            // If a compressed file is cut short, the part before the cut counts.
             Err(_) if n > 0 => break,
             Err(e) => return Err(e),
         }
@@ -104,10 +105,10 @@ fn read_up_to(from: &mut Input, into: &mut [u8]) -> std::io::Result<usize> {
 }
 
 impl Reader {
-    /// Opens a file and reads its header, and what lies beside it.
+    /// Opens a file and reads its header, and the file beside it.
     ///
     /// # Errors
-    /// `BadInput` where it does not begin as such a file does, names no VM, or is contradicted by what lies beside it.
+    /// `BadInput` if it does not start like a batch file, names no VM, or contradicts the file beside it.
     pub fn open(file: &Path) -> Result<Reader, Fault> {
         let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
         let input = File::open(file).map_err(|e| failed(&e))?;
@@ -116,7 +117,7 @@ impl Reader {
         Reader::of(input, file.display().to_string(), beside)
     }
 
-    /// Reads a header; `name` is what faults and notes call the file.
+    /// Reads a header; faults and notes call the file `name`.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -131,16 +132,16 @@ impl Reader {
         Ok(Reader { name, rows, columns, accounts, beside, values, notes, ended: false })
     }
 
-    /// The next sample; `None` at the end. The first says when counting begins: what its row tells is of a time whose
-    /// begin the file does not say.
+    /// The next sample; `None` at the end. The first sample only marks the start of counting, because the
+    /// start of the first row's interval is unknown.
     ///
     /// # Errors
-    /// Where the file cannot be read. A row that cannot is left out and noted.
+    /// If the file cannot be read. A row that cannot be parsed is left out, with a note.
     pub fn sample(&mut self) -> Result<Option<Batch>, Fault> {
         Ok(if self.advance()? { Some(self.accounts.batch()) } else { None })
     }
 
-    /// Counts one row more; `false` at the end.
+    /// Counts one more row; `false` at the end.
     fn advance(&mut self) -> Result<bool, Fault> {
         loop {
             if self.accounts.next(self.ended) {
@@ -157,7 +158,7 @@ impl Reader {
     fn row(&mut self) -> Result<bool, Fault> {
         let Some(row) = self.rows.next()? else { return Ok(false) };
         let bytes = self.rows.bytes(&row);
-        // A number that is cut off is another number: only a closing quote tells that it is whole.
+        // A number that was cut off is a wrong number. Only a closing quote shows that it is complete.
         let cut = row.is_cut && !(bytes.ends_with(b"\"") || bytes.ends_with(b"\","));
         match columns::read(bytes, &self.columns, &mut self.values) {
             Ok(_) if cut => self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out"),
@@ -185,20 +186,20 @@ impl Reader {
         Ok(true)
     }
 
-    /// The host as far as it was told up to now.
+    /// The host's configuration, as far as it is known up to now.
     ///
     /// # Errors
-    /// `BadInput` where what lies beside the file cannot be.
+    /// `BadInput` if the file beside is not possible.
     pub fn config(&self) -> Result<HostConfig, Fault> {
         self.accounts.config(&self.columns, &self.beside)
     }
 
-    /// What is counted, and what is not.
+    /// Describes what the file contains, and what it lacks.
     pub fn collector(&self) -> Collector {
         self.columns.collector()
     }
 
-    /// What was not whole, not told or odd up to now.
+    /// Notes about missing, unreported and unexpected data up to now.
     pub fn notes(&self) -> Vec<String> {
         let mut all = self.notes.clone();
         all.extend(self.rows.notes());
@@ -207,17 +208,17 @@ impl Reader {
     }
 }
 
-/// Reads a file whole. Where its samples would take up too much, neighbours are joined two by two, and again: the
-/// counters rise, so that what remains tells the same over longer steps.
+/// Reads a whole file. If its samples would need too much memory, vsteer drops every second one, repeatedly.
+/// Counters rise, so the rest gives the same sums over longer steps.
 ///
 /// # Errors
-/// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file of fewer than two rows, of which no interval is
-/// known.
+/// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file with fewer than two rows, because then
+/// no interval is known.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     read_within(file, KEPT_BYTES)
 }
 
-/// The same with another bound of what samples may take up, bytes.
+/// The same with another memory limit for the samples, bytes.
 ///
 /// # Errors
 /// As [`read`].
@@ -239,12 +240,12 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
     Ok(Saved { config: reader.config()?, collector: reader.collector(), batches, notes })
 }
 
-/// That a file has too few rows; `notes` tell what became of others.
+/// The fault for a file with too few rows; `notes` say what happened to the other rows.
 pub fn too_few(file: &Path, rows: u64, notes: &[String]) -> Fault {
     let what = format!("{} holds {}, vsteer needs 2", file.display(), counted(rows, "complete row"));
     let fault =
         Fault::new(FaultKind::BadInput, what).help("record more rows: esxtop -b -a -d 5 -n 12 > esxtop.csv");
-    // Only a note about a row says why rows are missing: others are about the host.
+    // Only a note about a row says why rows are missing. Other notes are about the host.
     match notes.iter().rev().find(|n| n.contains(", line ") || n.contains("compressed data")) {
         Some(note) => fault.because(note),
         None if rows == 1 => fault.because("the first row only gives the start of the counting"),

@@ -1,9 +1,9 @@
-//! Where does a row end? A file that is larger than memory, a row at a time.
+//! Splits a file that is larger than memory into rows, one at a time.
 //!
-//! Rows lie in one buffer that moves over the file; a row is looked at where it lies.
+//! The rows are in one buffer that moves over the file. vsteer parses each row in place.
 //!
-//! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time
-//! in two lines.
+//! A line break inside quotes is part of a cell. Names in the header may contain one, and some versions break
+//! the time into two lines.
 
 use super::cells::count;
 use super::header::{self, MAGIC};
@@ -11,27 +11,27 @@ use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use vsteer_core::{Fault, FaultKind};
 
-/// What is read at a time.
+/// How many bytes to read at a time.
 const CHUNK: usize = 1 << 20;
 const ROOM: usize = 8 << 20;
-/// A row longer than this is none: 60,000 columns make half a megabyte, their names four.
+/// A longer row is not valid: 60,000 columns need half a megabyte, their names four.
 const ROW_MOST: usize = 256 << 20;
-/// Largest number of notes about unreadable rows.
+/// The most notes about unreadable rows.
 const NOTED: usize = 8;
 
-/// A file's bytes, decompressed where they were compressed.
+/// A file's bytes, decompressed if necessary.
 pub enum Input {
-    /// As they lie.
+    /// Not compressed.
     Plain(Box<dyn BufRead>),
-    /// By gzip, in one member or several.
+    /// Compressed by gzip, in one member or several.
     Gzip(Box<flate2::bufread::MultiGzDecoder<Box<dyn BufRead>>>),
 }
 
 impl Input {
-    /// Looks at the first bytes.
+    /// Recognises the compression from the first bytes.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// If they cannot be read.
     pub fn of(from: impl BufRead + 'static) -> io::Result<Input> {
         let mut from: Box<dyn BufRead> = Box::new(from);
         let is_gzip = from.fill_buf()?.starts_with(&[0x1f, 0x8b]);
@@ -52,31 +52,31 @@ impl Read for Input {
     }
 }
 
-/// A row: where it lies in the buffer, and in the file.
+/// A row: its position in the buffer, and in the file.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     bytes: Range<usize>,
-    /// The line that it begins in, from 1.
+    /// The line in which it starts, from 1.
     line: u64,
-    /// Where it begins in the (decompressed) file.
+    /// The byte at which it starts in the (decompressed) file.
     byte: u64,
-    /// It does not end as a row does, and nothing comes after it.
+    /// The row has no end, and nothing comes after it.
     pub(super) is_cut: bool,
 }
 
-/// Rows, one after another.
+/// Returns the rows, one after another.
 pub(super) struct Rows {
     name: String,
     input: Input,
     buffer: Vec<u8>,
-    /// Where the next row begins in the buffer, and what is filled.
+    /// The start of the next row in the buffer, and the end of the filled part.
     start: usize,
     filled: usize,
     line: u64,
     byte: u64,
     ended: bool,
     notes: Vec<String>,
-    /// Rows that were left out and are not named.
+    /// The number of left-out rows without a note.
     more: u64,
 }
 
@@ -96,12 +96,12 @@ impl Rows {
         }
     }
 
-    /// Reads on; `false` at the end. A compressed file that is cut short ends there.
+    /// Reads more; `false` at the end. A compressed file that is cut short ends there.
     fn fill(&mut self) -> Result<bool, Fault> {
         if self.ended {
             return Ok(false);
         }
-        // Room for some rows: what is left of one is moved to the front now and then, not for each chunk.
+        // The buffer has room for some rows, so that moving the rest of a row to the front is rare.
         if self.buffer.is_empty() {
             self.buffer = vec![0; ROOM];
         }
@@ -142,7 +142,7 @@ impl Rows {
             .help("make one: esxtop -b -a > FILE")
     }
 
-    /// The header's cells. It ends where a row begins, for names may hold lines' ends.
+    /// The cells of the header. The header ends where a row begins, because names may contain line breaks.
     pub(super) fn header(&mut self) -> Result<Vec<String>, Fault> {
         while self.filled < 64 && self.fill()? {}
         if self.buffer[..self.filled].starts_with(b"\xef\xbb\xbf") {
@@ -152,7 +152,7 @@ impl Rows {
             let first = shown(&self.buffer[self.start..self.filled.min(self.start + 40)]);
             return Err(self.refused(&format!("it begins with {first:?}, not with \"{MAGIC} ...\"")));
         }
-        // By quotes, as CSV has it; if no row begins where they say, some name holds a single one.
+        // First the end according to CSV's quotes. If no row begins there, some name contains a single quote.
         let mut end = None;
         for by_quotes in [true, false] {
             let (mut quotes, mut at) = (0usize, self.start);
@@ -177,7 +177,7 @@ impl Rows {
                 at = self.start + next;
             }
         }
-        // No row at all: the file is its header.
+        // There is no row, so the whole file is the header.
         let end = end.unwrap_or(self.filled - self.start);
         let bytes = &self.buffer[self.start..self.start + end];
         let cells = header::cells(without_end(bytes));
@@ -187,7 +187,7 @@ impl Rows {
         Ok(cells)
     }
 
-    /// The next row; empty lines are passed over.
+    /// The next row; skips empty lines.
     pub(super) fn next(&mut self) -> Result<Option<Row>, Fault> {
         loop {
             let Some(row) = self.line()? else { return Ok(None) };
@@ -230,12 +230,12 @@ impl Rows {
         row
     }
 
-    /// A row's bytes, without its end. Holds until the next is read.
+    /// A row's bytes without its line end. Valid until the next row is read.
     pub(super) fn bytes(&self, row: &Row) -> &[u8] {
         without_end(&self.buffer[row.bytes.clone()])
     }
 
-    /// Notes why a row, or a cell at `offset` of it, was left out.
+    /// Notes why a row, or its cell at `offset`, was left out.
     pub(super) fn note(&mut self, row: &Row, offset: usize, why: &str) {
         if self.notes.len() >= NOTED {
             self.more += 1;
@@ -245,7 +245,7 @@ impl Rows {
         self.notes.push(format!("{}, line {line}, byte {byte}: {why}", self.name));
     }
 
-    /// What was left out.
+    /// The notes about rows and cells that were left out.
     pub(super) fn notes(&self) -> Vec<String> {
         let more = (self.more > 0).then(|| format!("{}: {} more such lines", self.name, self.more));
         self.notes.iter().cloned().chain(more).collect()
@@ -257,17 +257,17 @@ fn without_end(row: &[u8]) -> &[u8] {
     row.strip_suffix(b"\r").unwrap_or(row)
 }
 
-/// How long a quoted time is.
+/// The length of a quoted time.
 const TIME: usize = 21;
 
-/// Does a row begin here? With a time: `"11/24/2026 08:00:00"`.
+/// Does a row begin here? A row begins with a time: `"11/24/2026 08:00:00"`.
 fn is_row(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\"").unwrap_or(bytes);
     let date = bytes.iter().take_while(|b| b.is_ascii_digit() || **b == b'/').count();
     (8..=10).contains(&date) && count(&bytes[..date], b'/') == 2
 }
 
-/// Bytes for a person.
+/// Bytes as text for people.
 pub(super) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned()
 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     proptest! {
-        /// However small the pieces that a file comes in.
+        /// For any size of the pieces in which a file arrives.
         #[test]
         fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let mut text = b"\"(PDH-CSV 4.0) (UTC)(0)\",".to_vec();

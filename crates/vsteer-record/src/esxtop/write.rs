@@ -1,14 +1,14 @@
-//! A recording of any hypervisor as a batch file of esxtop's, for the tools that VMware people have.
+//! Writes a recording from any hypervisor as a batch file of esxtop, for VMware users' tools.
 //!
-//! Rows are at least a second apart: the form has no finer times in most readers. A value is the share of the time
-//! since the row before, in percent of one CPU, two digits after the point; the first row, before which there is
-//! nothing, has blanks, as Windows' performance logs have them for what is not known. What a recording does not have
-//! gets no column, and what it has not of one thread or at one moment a blank: never 0.
+//! Rows are at least a second apart, because most readers know no finer times. A value is the share of the
+//! time since the previous row, in percent of one CPU, with two decimal places. The first row has blanks, as
+//! Windows' performance logs have for unknown values. What a recording does not contain gets no column. What
+//! is missing for one thread or at one moment is a blank, never 0.
 //!
-//! A VM's threads become worlds: `vmx-vcpu-N:NAME` its vCPUs, `vmx` the emulator. A group's row is what the hypervisor
-//! counted for it, else their sum.
+//! A VM's threads become worlds: its vCPUs `vmx-vcpu-N:NAME`, the emulator `vmx`. A group's values are what
+//! the hypervisor counted for it, otherwise the sum of its threads.
 //!
-//! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which show what a vCPU slept for, and blame.
+//! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which show why a vCPU slept, and blame.
 //!
 //! GAP(esxtop-tools): no tool of VMware has opened such a file yet.
 
@@ -19,28 +19,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use vsteer_core::nouns::{Batch, HostConfig, Role, ThreadCounters, Tid, VmId};
 
-/// Rows are so far apart at least, ns.
+/// The shortest time between rows, ns.
 const APART_NS: u64 = 1_000_000_000;
-/// What stands for a value that is not known.
+/// Stands for an unknown value.
 const BLANK: &str = " ";
 
 /// Writes a recording.
 ///
 /// # Errors
-/// Where `to` does not take it.
+/// If writing to `to` fails.
 pub fn recording(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     let configs: Vec<&HostConfig> = recording.configs.iter().map(|c| &c.config).collect();
     samples(&configs, &recording.batches, to)
 }
 
-/// Counters of a VM or of one of its threads by their column's name.
+/// A counter of a VM or a thread: the name of its column, and its value.
 type Counter = (&'static str, fn(&ThreadCounters) -> Option<f64>);
 
 fn ns(counter: Option<u64>) -> Option<f64> {
     counter.map(|n| n as f64)
 }
 
-/// In esxtop's order; the value is what rises, in ns for a share and plain for a count.
+/// In esxtop's order. The value is a rising counter: in ns for a share, a plain number for a count.
 const SHARES: [Counter; 8] = [
     ("% Used", |c| {
         ns(c.used_ns).or_else(|| {
@@ -57,7 +57,7 @@ const SHARES: [Counter; 8] = [
 ];
 const COUNTS: [Counter; 2] = [("Switches/sec", |c| ns(c.switches)), ("Migrates/sec", |c| ns(c.migrations))];
 
-/// A row of shares: what rose between two samples.
+/// A row of shares: the increase between two samples.
 type Rise = [Option<f64>; SHARES.len() + COUNTS.len()];
 
 fn rise(a: &ThreadCounters, b: &ThreadCounters, over_ns: u64) -> Rise {
@@ -73,16 +73,16 @@ fn plus(a: Rise, b: Rise) -> Rise {
     std::array::from_fn(|i| Some(a[i]? + b[i]?))
 }
 
-/// A thread's identity in the whole recording.
+/// A thread's identity throughout the recording.
 type Key = (VmId, Role, Tid);
 
-/// Which columns there are.
+/// The columns of the file.
 struct Plan {
-    /// VMs with their groups' numbers and names.
+    /// VMs with the numbers and names of their groups.
     vms: Vec<(VmId, u64, String)>,
     threads: Vec<Key>,
     pcpus: Vec<u32>,
-    /// Which of [`SHARES`] and [`COUNTS`] anybody has.
+    /// Which of [`SHARES`] and [`COUNTS`] at least one thread has.
     has: [bool; SHARES.len() + COUNTS.len()],
     group_has: [bool; SHARES.len() + COUNTS.len()],
     local: bool,
@@ -100,7 +100,8 @@ impl Plan {
         let mut taken = BTreeSet::new();
         let vms = ids.into_iter().map(|id| {
             let (name, pid) = known.get(&id).copied().unwrap_or((&id.0, 0));
-            // A group's id is the VM's process or domain number, if it has one. No two groups have the same id.
+            // The id of a group is the VM's process or domain number, if it has one. No two groups have the
+            // same id.
             let mut gid = u64::from(pid).max(1);
             while !taken.insert(gid) {
                 gid += 1_000_000;
@@ -163,7 +164,7 @@ impl Plan {
         line(cells.iter().map(String::as_str))
     }
 
-    /// The row of what happened from `a` to `b`; blank where there is no `a`.
+    /// The row for the time from `a` to `b`; blank without `a`.
     fn row(&self, at: String, a: Option<&Batch>, b: &Batch) -> String {
         let mut cells = vec![at];
         let over_ns = a.map_or(0, |a| b.mono_ns.saturating_sub(a.mono_ns));
@@ -177,7 +178,7 @@ impl Plan {
             let group = |batch: &Batch| batch.vms.iter().find(|v| v.vm == *id).and_then(|v| v.group.clone());
             let mine = || self.threads.iter().filter(|(vm, ..)| vm == id);
             let counted = a.and_then(group).zip(group(b));
-            // Of a sum one that lacks is lacking; threads that are not there are no part of it.
+            // If a thread lacks a value, the sum is missing too. Threads that do not exist do not count.
             let summed = || mine().filter_map(&of).reduce(plus);
             let values = match &counted {
                 Some((a, b)) => Some(rise(&a.counters, &b.counters, over_ns)),
@@ -236,13 +237,13 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
 /// Writes samples under these configurations, which name the VMs.
 ///
 /// # Errors
-/// Where `to` does not take it.
+/// If writing to `to` fails.
 pub fn samples(configs: &[&HostConfig], batches: &[Batch], to: &mut impl Write) -> io::Result<()> {
     let plan = Plan::of(configs, batches);
     let host = configs.last().map_or("", |c| c.hostname.as_str());
     to.write_all(plan.header(host).as_bytes())?;
     let Some(first) = batches.first() else { return Ok(()) };
-    // The clock on the wall may jump; what a reader takes for an interval must not.
+    // The wall clock may jump, but the interval that a reader computes must be right.
     let wall_ns = |b: &Batch| first.unix_ns + b.mono_ns.saturating_sub(first.mono_ns);
     let whole = batches.iter().all(|b| wall_ns(b).is_multiple_of(APART_NS));
     let at = |b: &Batch| {

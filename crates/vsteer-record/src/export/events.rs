@@ -1,9 +1,10 @@
-//! The recorded context switches as a table with a column for each thing, for Parquet and CSV.
+//! Exports the recorded context switches as a table with one column per value, for Parquet and CSV.
 //!
-//! One row per switch, those of one pCPU in order of time: `ns` (`CLOCK_MONOTONIC`), `cpu`, who lost the pCPU (`prev`,
-//! `prev_tid`, `prev_state`: the kernel's, 0: could run on), who got it (`next`, `next_tid`; thread 0 is idle). A row
-//! with `lost` stands for this number of switches lost after `ns`, one with `woken` and `woken_tid` for a wake-up
-//! of a VM's thread; the other columns but `cpu` are null there.
+//! There is one row per switch, in order of time per pCPU. Columns: `ns` (`CLOCK_MONOTONIC`), `cpu`, the
+//! thread that left (`prev`, `prev_tid`, `prev_state`: the kernel's state; 0 means it could run on), the
+//! thread that got the pCPU (`next`, `next_tid`; thread 0 is idle). A row with `lost` stands for this number
+//! of switches lost after `ns`. A row with `woken` and `woken_tid` is a wake-up of a VM's thread. In these
+//! two kinds of rows the other columns are null, except `cpu`.
 
 use super::names::Names;
 use crate::folder::Recording;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use vsteer_core::Fault;
 use vsteer_core::timeline::Switch;
 
-/// Rows handed over at a time.
+/// Rows per batch.
 const ROWS: usize = 1 << 16;
 
 pub(super) fn schema() -> Arc<Schema> {
@@ -84,7 +85,8 @@ impl Rows {
     }
 }
 
-/// Hands over every recorded switch, some rows at a time; what could not be read is returned, one line each.
+/// Passes every recorded switch on, some rows at a time. Returns one line for each part that could not be
+/// read.
 pub(super) fn each(
     recording: &Recording,
     mut give: impl FnMut(RecordBatch) -> Result<(), Fault>,

@@ -1,6 +1,6 @@
-//! A recording for other programs: Parquet and CSV per table, a Perfetto trace, one zip for sending.
+//! Exports a recording for other programs: Parquet and CSV per table, a Perfetto trace, or one zip file.
 //!
-//! Nothing is ever overwritten; what could not be finished is removed again.
+//! vsteer never overwrites a file. If an export fails, vsteer removes what it wrote.
 
 mod events;
 mod names;
@@ -34,7 +34,7 @@ fn must_be_new(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Runs `write` into a new folder, which is removed again when it fails.
+/// Runs `write` in a new folder, and removes the folder if it fails.
 fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
     must_be_new(folder)?;
     fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
@@ -43,10 +43,11 @@ fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Resu
     })
 }
 
-/// One Parquet file per table in a new folder; what was recorded but cannot be read is returned, one line each.
+/// Writes one Parquet file per table in a new folder. Returns one line for each recorded part that could not
+/// be read.
 ///
 /// # Errors
-/// `Usage` when the folder exists, `NoSpace` when it cannot be written.
+/// `Usage` if the folder exists, `NoSpace` if it cannot be written.
 pub fn parquet(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     let mut notes = Vec::new();
     into_folder(folder, || {
@@ -68,7 +69,7 @@ pub fn parquet(recording: &Recording, folder: &Path) -> Result<Vec<String>, Faul
 
 type Give<'a> = &'a mut dyn FnMut(RecordBatch) -> Result<(), Fault>;
 
-/// Has every table written: its name, its schema, and what hands over its rows.
+/// Calls `write` for every table with its name, its schema, and a function that passes on its rows.
 fn each_table(
     recording: &Recording,
     write: impl Fn(&str, Arc<Schema>, &mut dyn FnMut(Give<'_>) -> Result<(), Fault>) -> Result<(), Fault>,
@@ -96,7 +97,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// A cell as CSV; lists as `a;b;c`, null as an empty cell.
+/// A cell as CSV: lists as `a;b;c`, null as an empty cell.
 fn cell(column: &dyn Array, row: usize) -> String {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
@@ -126,7 +127,8 @@ fn write_csv(rows: &RecordBatch, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One CSV file per table in a new folder; what was recorded but cannot be read is returned, one line each.
+/// Writes one CSV file per table in a new folder. Returns one line for each recorded part that could not be
+/// read.
 ///
 /// # Errors
 /// As [`parquet()`].
@@ -148,7 +150,7 @@ pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     Ok(notes)
 }
 
-/// A batch file of esxtop's; compressed where its name ends in `.gz`.
+/// Writes a batch file of esxtop; compressed if its name ends in `.gz`.
 ///
 /// # Errors
 /// As [`parquet()`].
@@ -172,14 +174,14 @@ pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
     })
 }
 
-/// The recording folder as one zip file, for sending; it unpacks to the same folder.
+/// Writes the recording folder as one zip file. It unpacks to the same folder.
 ///
 /// # Errors
 /// `BadInput` if the folder is not a recording; otherwise as [`parquet()`].
 pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     Recording::open(folder)?;
     must_be_new(output)?;
-    // Before the output is there, which may lie in the same folder.
+    // Lists the folder before it creates the output, which may be in the same folder.
     let listed = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
     let mut names = listed.map_err(|e| failed("cannot read", folder, &e))?;
     names.sort_by_key(fs::DirEntry::file_name);

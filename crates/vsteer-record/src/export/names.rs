@@ -1,4 +1,4 @@
-//! What a recorded thread is called: by its VM and role, else by its own name.
+//! The name of a recorded thread in an export: its VM and role, otherwise its own name.
 
 use crate::folder::Recording;
 use crate::task::{Task, Tasks};

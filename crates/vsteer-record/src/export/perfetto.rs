@@ -1,9 +1,9 @@
-//! A recording as a Perfetto trace: a process per VM, a counter track per thread and state, and, where context
-//! switches were recorded, who ran on which pCPU (see `switches.rs`).
+//! Exports a recording as a Perfetto trace: a process per VM, a counter track per thread and state. If
+//! context switches were recorded, the trace also shows which thread ran on which pCPU (see `switches.rs`).
 //!
-//! The trace format is protobuf (`protos/perfetto/trace/trace.proto`, Perfetto v50); the two dozen fields needed are
-//! written by hand rather than by a code generator. Each counter is the share of the interval up to its time stamp,
-//! in percent.
+//! The trace format is protobuf (`protos/perfetto/trace/trace.proto`, Perfetto v50). vsteer writes the two
+//! dozen fields by hand instead of using a code generator. Each counter is the share of the interval up to
+//! its time stamp, in percent.
 //!
 //! GAP(perfetto-viewer): parsed by Perfetto's own definitions, but not opened in its viewer.
 
@@ -33,7 +33,7 @@ const EVENT_TRACK: u32 = 11;
 const EVENT_DOUBLE_VALUE: u32 = 44;
 const TYPE_COUNTER: u64 = 4;
 
-/// Shares shown, by name.
+/// The shares to show, by name.
 type Shown = (&'static str, fn(&ThreadCounters) -> Option<u64>);
 const SHOWN: [Shown; 5] = [
     ("run %", |c| c.run_ns),
@@ -46,7 +46,7 @@ const SHOWN: [Shown; 5] = [
 /// Writes the trace to a new file.
 ///
 /// # Errors
-/// `Usage` when the file exists, `NoSpace` when it cannot be written.
+/// `Usage` if the file exists, `NoSpace` if it cannot be written.
 pub fn perfetto(recording: &Recording, output: &Path) -> Result<(), Fault> {
     must_be_new(output)?;
     let write = || -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! How is a protobuf message written by hand? Source: the encoding guide of protobuf.dev.
+//! Writes protobuf messages by hand. Source: the encoding guide of protobuf.dev.
 
 // Field numbers of trace.proto, trace_packet.proto, track_descriptor.proto, track_event.proto.
 pub(super) const TRACE_PACKET: u32 = 1;

@@ -1,10 +1,10 @@
-//! The recorded context switches as Perfetto's own scheduling events, so that ui.perfetto.dev draws a track per pCPU
-//! with a slice per stretch of running, and the states of every thread.
+//! Exports the recorded context switches as Perfetto's own scheduling events. ui.perfetto.dev then draws a
+//! track per pCPU with a slice per period of running, and the states of every thread.
 //!
-//! They are written in the form of ftrace's `sched_switch` (`ftrace_event_bundle.proto`, `sched.proto`): a bundle
-//! holds up to 256 switches of one pCPU, as they lie in the recording, and the viewer sorts. A VM's process is called
-//! by the VM's name, its threads by name and role; a bundle after lost switches says so. Times are
-//! `CLOCK_MONOTONIC`, those of the counters too.
+//! The events have the form of ftrace's `sched_switch` (`ftrace_event_bundle.proto`, `sched.proto`). A bundle
+//! holds up to 256 switches of one pCPU in the recording's order, and the viewer sorts. A VM's process has
+//! the VM's name; its threads have their name and role. A bundle after lost switches says so. Times are
+//! `CLOCK_MONOTONIC`, as for the counters.
 //!
 //! Left out: priorities (not recorded), wake-ups, and thread names that change while a thread lives.
 
@@ -39,7 +39,7 @@ const THREAD_TID: u32 = 1;
 const THREAD_NAME: u32 = 2;
 const THREAD_TGID: u32 = 3;
 
-/// Switches of one bundle at most.
+/// The most switches in one bundle.
 const BUNDLE: usize = 256;
 
 /// Why the writing stopped.
@@ -54,7 +54,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Writes a process tree and every recorded switch; nothing where none were recorded.
+/// Writes a process tree and every recorded switch; nothing if none were recorded.
 pub(super) fn write(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     if !recording.has_switches() {
         return Ok(());
@@ -112,7 +112,7 @@ fn process_tree(names: &Names<'_>) -> Message {
     let all: Vec<&Task> = names.tasks.iter().collect();
     for t in &all {
         if processes.insert(t.tgid) {
-            // The main thread bears the process's name; a VM's process bears the VM's.
+            // A process has the name of its main thread. A VM's process has the VM's name.
             let vm = t.vm.as_ref().and_then(|id| names.vms.get(id)).map(|n| (*n).to_owned());
             let main = all.iter().find(|m| m.tid.0 == t.tgid).map_or(&t.comm, |m| &m.comm);
             let name = vm.unwrap_or_else(|| main.clone());

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The histogram of Prometheus' "Exposition formats", with what stands around it there.
+/// The histogram of Prometheus' "Exposition formats", with the text around it there.
 const DOCUMENTED: &str = r#"
 # HELP http_requests_total The total number of HTTP requests.
 # TYPE http_requests_total counter
@@ -46,7 +46,7 @@ fn m() -> Histogram {
     of("m")
 }
 
-/// Counts of 0.1, 0.5, +Inf, and the sum, of one series.
+/// One series with the counts of 0.1, 0.5, +Inf, and the sum.
 fn text(labels: &str, counts: [u64; 3], sum: f64) -> String {
     let with =
         |le: &str| if labels.is_empty() { format!("le=\"{le}\"") } else { format!("{labels},le=\"{le}\"") };
@@ -116,10 +116,10 @@ fn differences_are_summed_with_le_kept() {
 fn a_reset_is_noticed() {
     let after = between(&text("", [100, 200, 200], 40.0), &text("", [10, 20, 20], 2.0), &m()).unwrap();
     assert_eq!((after.counted.count(), after.resets, after.counted.mean_s()), (20.0, 1, Some(0.1)));
-    // A process that counts no more than before, but other requests.
+    // A new process that counts the same number, but other requests.
     let after = between(&text("", [100, 200, 200], 40.0), &text("", [10, 200, 200], 50.0), &m()).unwrap();
     assert_eq!((after.counted.count(), after.resets), (200.0, 1));
-    // A new version, with other buckets.
+    // A new version of the server, with other buckets.
     let other = text("", [300, 400, 400], 50.0).replace("0.5", "0.7");
     let after = between(&text("", [100, 200, 200], 40.0), &other, &m()).unwrap();
     assert_eq!((after.counted.count(), after.resets), (400.0, 1));
@@ -145,7 +145,8 @@ fn what_is_wrong_is_told() {
     assert!(said("", &other, "m").contains("different bounds"));
     assert!(said("a\n<html>\n", &good, "m").contains("first scrape: line 1"));
     assert!(said("", DOCUMENTED, "rpc_duration_seconds").contains("summary"));
-    // Before a server is asked for the first time it has none: told when it is missed.
+    // A server may have no histogram before its first request. The fault appears only when the histogram is
+    // needed.
     let asked = Scrape::read(&good, &m()).unwrap();
     let never = Scrape::read("up 1\n", &m()).unwrap();
     assert_eq!(asked.since(&never).unwrap().counted.count(), 2.0);
@@ -161,7 +162,7 @@ proptest! {
         let _ = before.parse::<Histogram>();
     }
 
-    /// What is drawn is counted as what was drawn from.
+    /// Requests drawn from the difference give the same counts.
     #[test]
     fn requests_come_back(took in prop::collection::vec(0.001..1.0f64, 1..200)) {
         let upto = |all: &[f64], le: f64| all.iter().filter(|t| **t <= le).count() as u64;

@@ -1,14 +1,15 @@
-//! What did each vCPU do, while the trace is still being written? Turns runstate changes into counters that never fall.
+//! Turns runstate changes into counters of each vCPU that never fall, while the trace is still being written.
 //!
-//! `xentrace` empties the buffers of the pCPUs one after the other, a few times a second, so changes are in order only
-//! per pCPU. vsteer holds changes back for a while ([`Accounts::see`], `hold`) and counts them in order of time.
+//! `xentrace` empties the buffers of the pCPUs one after the other, a few times a second, so changes are in
+//! order only per pCPU. vsteer holds changes back for a while ([`Accounts::see`], `hold`) and counts them in
+//! order of time.
 //!
-//! Ready time is split by its start: woken, or preempted. A vCPU is *limited* while a cap parks it. Xen calls that
-//! offline, like a paused vCPU; the caller, who knows the caps, separates the two ([`Vcpu::ticks`]).
+//! Ready time is split by its start: woken, or preempted. A vCPU is *limited* while a cap parks it. Xen calls
+//! that offline, like a paused vCPU. The caller, who knows the caps, separates the two ([`Vcpu::ticks`]).
 //!
-//! Blame for a wait goes to the vCPUs that run on the pCPUs allowed to the waiting one, each in proportion; to nobody
-//! if one of these pCPUs idles. The trace does not contain the allowed pCPUs ([`Accounts::allow`]); without them, the
-//! pCPU of the last run or wake-up counts.
+//! Blame for a wait goes to the vCPUs that run on the pCPUs allowed to the waiting one, in equal parts. While
+//! one of these pCPUs idles, no vCPU gets blame. The trace does not contain the allowed pCPUs
+//! ([`Accounts::allow`]). Without them, the pCPU of the last run or wake-up counts.
 //!
 //! Left out: why a vCPU blocked.
 
@@ -19,43 +20,43 @@ use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
 
 mod places;
 
-/// A domain and one of its vCPUs.
+/// The numbers of a domain and of one of its vCPUs.
 pub type Whose = (u16, u16);
 
 /// Which vCPU ran while another was ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ran {
-    /// This domain.
+    /// A vCPU of this domain.
     Domain(u16),
-    /// Nobody: a pCPU that it may use idled.
+    /// No vCPU: an allowed pCPU was idle.
     Nobody,
-    /// Unknown culprit.
+    /// vsteer does not know what ran.
     Unknown,
 }
 
 /// What one vCPU did. Times are in ticks of the time stamp counter.
 #[derive(Debug, Clone)]
 pub struct Vcpu {
-    /// In each [`Runstate`].
+    /// Ticks in each [`Runstate`].
     pub ticks: [u64; 4],
-    /// Runnable since it was woken; the rest of runnable began with a preemption, or by being let go.
+    /// Runnable time after a wake-up. The rest of the runnable time began with a preemption or an unpause.
     pub woken_ticks: u64,
     /// Runnable while another vCPU of its domain ran.
     pub lag_ticks: u64,
-    /// Times it got a pCPU.
+    /// How often it got a pCPU.
     pub dispatches: u64,
-    /// Times it lost one and could run on.
+    /// How often it lost its pCPU while it could run on.
     pub preemptions: u64,
-    /// Times it was woken.
+    /// How often it was woken.
     pub wakes: u64,
-    /// Times it got another pCPU than before.
+    /// How often it got another pCPU than before.
     pub migrations: u64,
-    /// Where it ran last, or was woken.
+    /// The pCPU of its last run or wake-up.
     pub pcpu: Option<u16>,
-    /// What it does now; `None` until something tells.
+    /// Its present state; `None` while unknown.
     pub state: Option<Runstate>,
     since: u64,
-    /// Runnable, and how that began.
+    /// True if the present runnable time began with a wake-up.
     woken: bool,
     ran_on: Option<u16>,
     wake_row: Vec<u64>,
@@ -63,7 +64,7 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// One that did nothing yet, from this tick on.
+    /// A vCPU without history, from this tick on.
     pub fn new(since: u64) -> Vcpu {
         Vcpu {
             ticks: [0; 4],
@@ -83,7 +84,7 @@ impl Vcpu {
         }
     }
 
-    /// From wake-up to pCPU.
+    /// The times from wake-up to pCPU.
     pub fn wake_latency(&self) -> Histogram {
         Histogram::from_row(&self.wake_row)
     }
@@ -105,14 +106,14 @@ impl Vcpu {
     }
 }
 
-/// A vCPU's account and what belongs to it.
+/// A vCPU's account with its additional state.
 #[derive(Debug, Clone)]
 struct Slot {
     whose: Whose,
     vcpu: Vcpu,
-    /// When its current wait began, while it is in [`Accounts::waiting`] ...
+    /// The start of its current wait, while it is in [`Accounts::waiting`] ...
     waits_since: u64,
-    /// ... and where there; [`NONE`] while it does not wait.
+    /// ... and its position there; [`NONE`] while it does not wait.
     waits_at: u32,
     allowed: CpuSet,
     blame: Vec<(Ran, u64)>,
@@ -127,25 +128,25 @@ impl Slot {
     }
 }
 
-/// What all vCPUs did.
+/// The accounts of all vCPUs.
 #[derive(Debug, Clone)]
 pub struct Accounts {
     khz: u64,
     hold: u64,
-    /// Not yet counted, in the order in which they came.
+    /// Changes not yet counted, in order of arrival.
     held: Vec<Change>,
     newest: u64,
-    /// Counted up to then; `None` before the first change.
+    /// The time up to which all is counted; `None` before the first change.
     now: Option<u64>,
     slots: Vec<Slot>,
     places: Places,
-    /// The places of those that are runnable.
+    /// The slots of the runnable vCPUs.
     waiting: Vec<u32>,
     /// Index of the account that runs on each pCPU, or [`NONE`].
     running: Vec<u32>,
-    /// Records that Xen had no room for.
+    /// The number of records that Xen dropped for lack of room.
     pub lost: u64,
-    /// Records of other events.
+    /// The number of records of other events.
     pub others: u64,
 }
 
@@ -169,19 +170,19 @@ impl Accounts {
 
     /// Ticks as ns.
     pub fn ns(&self, ticks: u64) -> u64 {
-        // Less than some hours: no need of a wide division.
+        // For less than some hours, no wide division is needed.
         if let Some(scaled) = ticks.checked_mul(1_000_000) {
             return scaled / self.khz;
         }
         u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(self.khz)).unwrap_or(u64::MAX)
     }
 
-    /// The other way.
+    /// Converts ns to ticks.
     pub fn ticks(&self, ns: u64) -> u64 {
         u64::try_from(u128::from(ns) * u128::from(self.khz) / 1_000_000).unwrap_or(u64::MAX)
     }
 
-    /// The place of `whose`, made where there is none.
+    /// The slot of `whose`, created if missing.
     fn place(&mut self, whose: Whose, since: u64) -> usize {
         let place = self.places.of(whose);
         if place != NONE {
@@ -194,7 +195,7 @@ impl Accounts {
         at
     }
 
-    /// The pCPUs that `whose` may use, and so whose users it waits for.
+    /// Sets the pCPUs that `whose` may use. While it waits, it waits for the vCPUs on these pCPUs.
     pub fn allow(&mut self, whose: Whose, pcpus: CpuSet) {
         let at = self.place(whose, self.now.unwrap_or(self.newest));
         self.slots[at].allowed = pcpus;
@@ -217,7 +218,7 @@ impl Accounts {
         }
     }
 
-    /// Forgets the vCPUs of domains that are no more.
+    /// Forgets the vCPUs of domains that no longer exist.
     pub fn keep(&mut self, is_there: impl Fn(u16) -> bool) {
         let stays = |domain: u16| domain == IDLE_DOMAIN || is_there(domain);
         if self.slots.iter().all(|s| stays(s.whose.0)) {
@@ -244,8 +245,7 @@ impl Accounts {
         }
     }
 
-    /// The vCPUs of which anything is known, in the order of their numbers, those of the idle domain ([`IDLE_DOMAIN`])
-    /// too: one per pCPU.
+    /// The known vCPUs, ordered by number. Includes those of the idle domain ([`IDLE_DOMAIN`]), one per pCPU.
     pub fn vcpus(&self) -> Vec<(Whose, &Vcpu)> {
         let known = self.slots.iter().filter(|s| s.vcpu.state.is_some());
         let mut all: Vec<(Whose, &Vcpu)> = known.map(|s| (s.whose, &s.vcpu)).collect();
@@ -253,23 +253,23 @@ impl Accounts {
         all
     }
 
-    /// One of them.
+    /// One vCPU; `None` if unknown.
     pub fn vcpu(&self, whose: Whose) -> Option<&Vcpu> {
         self.slots.get(self.places.of(whose) as usize).map(|s| &s.vcpu).filter(|v| v.state.is_some())
     }
 
-    /// Up to when all is counted, ticks; `None` before the first change.
+    /// The time up to which all is counted, ticks; `None` before the first change.
     pub fn now(&self) -> Option<u64> {
         self.now
     }
 
-    /// For how long `whose` has been runnable without a break, ns.
+    /// How long `whose` has been runnable without interruption, ns.
     pub fn waiting_ns(&self, whose: Whose) -> u64 {
         let slot = self.slots.get(self.places.of(whose) as usize).filter(|s| s.waits_at != NONE);
         slot.zip(self.now).map_or(0, |(s, now)| self.ns(now.saturating_sub(s.waits_since)))
     }
 
-    /// Which vCPU ran while which one waited, ns since the last call.
+    /// Which vCPU ran while another waited, ns since the last call.
     pub fn take_blame(&mut self) -> Vec<(Whose, Ran, u64)> {
         let mut all = Vec::new();
         for slot in &mut self.slots {
@@ -279,7 +279,7 @@ impl Accounts {
         all.into_iter().map(|(whose, ran, ticks)| (whose, ran, self.ns(ticks))).collect()
     }
 
-    /// What a trace says next.
+    /// Takes the next item of the trace.
     #[inline]
     pub fn see(&mut self, record: Record) {
         match record {
@@ -292,19 +292,19 @@ impl Accounts {
         }
     }
 
-    /// Counts what is old enough.
+    /// Counts the changes that are old enough.
     pub fn settle(&mut self) {
         self.settle_to(self.newest.saturating_sub(self.hold));
     }
 
-    /// Counts everything: the trace has ended.
+    /// Counts everything, because the trace has ended.
     pub fn finish(&mut self) {
         self.settle_to(self.newest);
     }
 
-    /// Counts everything up to `to`, ticks, which no longer changes.
+    /// Counts everything up to `to`, ticks. Later calls cannot change that part.
     pub fn settle_to(&mut self, to: u64) {
-        // Stable: changes of one instant keep their order.
+        // The sort is stable, so changes with the same time keep their order.
         self.held.sort_by_key(|c| c.ticks);
         let old = self.held.partition_point(|c| c.ticks <= to);
         let mut held = std::mem::take(&mut self.held);
@@ -319,7 +319,7 @@ impl Accounts {
         }
     }
 
-    /// The first change: what was assumed until now begins here.
+    /// The first change: all assumed states start now.
     fn begin(&mut self, at: u64) {
         self.now = Some(at);
         for slot in &mut self.slots {
@@ -333,7 +333,7 @@ impl Accounts {
         self.running.get(usize::from(pcpu)).copied().unwrap_or(NONE)
     }
 
-    /// This one is on that pCPU now.
+    /// This vCPU now runs on that pCPU.
     fn runs(&mut self, pcpu: u16, place: u32) {
         self.leaves(pcpu);
         let at = usize::from(pcpu);
@@ -344,7 +344,7 @@ impl Accounts {
         self.places.begins(self.slots[place as usize].whose.0);
     }
 
-    /// Nothing runs on that pCPU any longer.
+    /// That pCPU no longer runs a vCPU.
     fn leaves(&mut self, pcpu: u16) {
         let place = self.on(pcpu);
         if place != NONE {
@@ -362,7 +362,7 @@ impl Accounts {
         }
     }
 
-    /// It waits no more: since when it did.
+    /// Ends a wait; returns its start.
     fn waited(&mut self, at: usize) -> Option<u64> {
         let slot = &mut self.slots[at];
         let place = std::mem::replace(&mut slot.waits_at, NONE);
@@ -394,7 +394,7 @@ impl Accounts {
         }
     }
 
-    /// What runs on this pCPU, from the view of a waiting vCPU.
+    /// What runs on this pCPU, as seen by a waiting vCPU.
     #[inline]
     fn ran(&self, pcpu: u32) -> Ran {
         match self.running.get(pcpu as usize).and_then(|place| self.slots.get(*place as usize)) {
@@ -417,7 +417,7 @@ impl Accounts {
             self.slots[at].charge(ran, ticks);
         } else {
             for (i, p) in allowed.iter().enumerate() {
-                // What does not divide evenly goes to the first.
+                // The remainder of the division goes to the first.
                 let (ran, rest) = (self.ran(p), if i == 0 { ticks % pcpus } else { 0 });
                 self.slots[at].charge(ran, ticks / pcpus + rest);
             }
@@ -472,7 +472,8 @@ mod tests {
         Record::Change(Change { ticks, pcpu, domain: whose.0, vcpu: whose.1, from, to })
     }
 
-    /// One pCPU, 1 MHz, so that a tick is 1,000 ns: domain 1 wakes while 2 runs, and gets the pCPU; 2 waits, preempted.
+    /// One pCPU, 1 MHz, so that a tick is 1,000 ns. Domain 1 wakes while domain 2 runs, and gets the pCPU.
+    /// Domain 2 is preempted and waits.
     #[test]
     fn waits_are_told_by_how_they_began_and_charged_to_who_ran() {
         let (a, b) = ((1, 0), (2, 0));
@@ -494,7 +495,7 @@ mod tests {
         }
         accounts.settle();
         let (one, two) = (accounts.vcpu(a).unwrap(), accounts.vcpu(b).unwrap());
-        // Domain 1 was first heard of at 110: what it did before is not known.
+        // Domain 1 appears first at 110, so its earlier states are unknown.
         assert_eq!((one.ticks, one.woken_ticks, one.dispatches), ([6, 6, 15, 0], 6, 2));
         assert_eq!((two.ticks, two.woken_ticks, two.preemptions), ([24, 6, 0, 7], 0, 1));
         assert_eq!(one.wake_latency().total(), 2);
@@ -504,7 +505,7 @@ mod tests {
         assert!(accounts.take_blame().is_empty());
     }
 
-    /// What comes late from another pCPU is counted where it belongs, as long as it is not later than what is held.
+    /// A late change from another pCPU counts at its own time, if it is not later than the hold time.
     #[test]
     fn changes_are_counted_in_the_order_of_time() {
         let (a, b) = ((1, 0), (1, 1));

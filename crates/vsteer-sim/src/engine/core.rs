@@ -1,6 +1,7 @@
-//! What does a vCPU's change of state mean? Accounts, speeds, the next event of its pCPU, and what it does to others.
+//! Executes a vCPU's change of state: accounts, speeds, the next event of its pCPU, and the effect on others.
 //!
-//! Everything of a host that no policy decides. [`super::Engine`] decides the order of events; this file executes them.
+//! This file has everything of a host that no policy decides. [`super::Engine`] decides the order of events;
+//! this file executes them.
 //!
 //! Left out: the order of events (the engine's), and which vCPU runs (the policy's).
 
@@ -17,10 +18,11 @@ use crate::state::State;
 use vsteer_core::Fault;
 use vsteer_core::random::Random;
 
-/// vCPUs beyond which it pays to fetch ahead: some 300 bytes each, against a second-level cache of 512 KiB to 2 MiB.
+/// The number of vCPUs above which prefetching pays off: some 300 bytes each, compared with a second-level
+/// cache of 512 KiB to 2 MiB.
 const LARGE: usize = 1500;
 
-/// All but the policy.
+/// Everything except the policy.
 pub(super) struct Core<W> {
     pub(super) now_ns: u64,
     pub(super) host: Host,
@@ -35,13 +37,13 @@ pub(super) struct Core<W> {
     /// First slots of pCPUs and of vCPUs in the queue.
     pub(super) first_pcpu: usize,
     pub(super) first_vcpu: usize,
-    /// Does no pCPU ever run at another speed than 1,000?
+    /// Do all pCPUs always run at speed 1,000?
     pub(super) uniform: bool,
     /// Do siblings of a core slow each other?
     pub(super) smt: bool,
-    /// Does a switch cost anything?
+    /// Does a switch have a cost?
     pub(super) costly: bool,
-    /// Is it more than the nearer caches hold?
+    /// Does its data exceed the nearer caches?
     pub(super) large: bool,
     pub(super) watch: W,
 }
@@ -51,14 +53,14 @@ fn guests_of(setup: &Setup) -> (Vec<Guest>, Vec<bool>) {
     let all = setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |v| (vm, v)));
     let one = |(i, (vm, v)): (usize, (&VmSetup, &VcpuSetup))| {
         let guest = Guest::new(v.demand.clone(), Random::new(setup.seed, i as u64));
-        // One that tells the hypervisor when its timer expires has no need to look itself.
+        // A guest that reports expired timers to the hypervisor does not need to poll.
         let polls = v.polls && !vm.vit && v.demand.may_poll();
         (if polls { guest.polling() } else { guest }, polls)
     };
     all.enumerate().map(one).unzip()
 }
 
-/// A vCPU that is not there yet.
+/// A vCPU that does not exist yet.
 fn absent(host: &Host, v: &VcpuFacts, special: bool) -> Hot {
     Hot {
         since_ns: 0,
@@ -133,7 +135,7 @@ impl<W: Watch> Core<W> {
         View { now_ns: self.now_ns, host: &self.host, hot: &self.hot, running: &self.running }
     }
 
-    /// `v` goes over to state `to`.
+    /// Moves `v` to state `to`.
     #[inline]
     pub(super) fn shift(&mut self, v: usize, to: State, p: Option<Pcpu>) {
         let now_ns = self.now_ns;
@@ -144,7 +146,8 @@ impl<W: Watch> Core<W> {
         h.state = to;
         h.since_ns = now_ns;
         if h.siblings {
-            // In this order a vCPU is not its own sibling: it stops running before it is ready, and the reverse.
+            // In this order a vCPU never counts as its own sibling: it stops running before it is ready, and
+            // the reverse.
             let t = &mut self.together[h.vm as usize];
             if from == State::Ready {
                 self.lag_ns[v] += t.any_ns(now_ns) - h.lag_mark_ns;
@@ -171,7 +174,7 @@ impl<W: Watch> Core<W> {
         self.watch.moved(now_ns, Vcpu(v as u32), from, to, p);
     }
 
-    /// `v` gets `p`.
+    /// `v` gets pCPU `p`.
     #[inline]
     pub(super) fn dispatch(&mut self, p: usize, v: usize, slice_ns: u64) {
         let now_ns = self.now_ns;
@@ -198,7 +201,7 @@ impl<W: Watch> Core<W> {
         h.pcpu = p as u32;
         t.migrations += u32::from(before != p as u32 && before != NONE);
         if h.polls {
-            // What it waits for came nearer while it had no pCPU.
+            // While it had no pCPU, the end of its polling came nearer.
             let until_ns = self.guests[v].polls_until_ns().expect("it polls");
             h.work_ns = until_ns.saturating_sub(now_ns);
         }
@@ -223,7 +226,7 @@ impl<W: Watch> Core<W> {
         self.shift(v, State::Running, Some(Pcpu(p as u32)));
     }
 
-    /// The next burst of a vCPU that depends on others or polls; what changes for others is done.
+    /// The next burst of a vCPU that depends on others or polls. Also executes the pokes for others.
     #[inline(never)]
     pub(super) fn special(&mut self, v: usize, begins: bool) -> Next {
         let now_ns = self.now_ns;
@@ -244,7 +247,7 @@ impl<W: Watch> Core<W> {
         next
     }
 
-    /// Another vCPU's waiting is over.
+    /// Ends another vCPU's waiting.
     fn poke(&mut self, poke: Poke) {
         let (v, h) = (poke.vcpu as usize, &mut self.hot[poke.vcpu as usize]);
         match h.state {
@@ -253,7 +256,7 @@ impl<W: Watch> Core<W> {
                 self.queue.set(self.first_vcpu + v, poke.at_ns);
                 return;
             }
-            // It spins: where it runs, the end of that is now known.
+            // It spins. If it runs, the end of its burst is known from now on.
             State::Running => {
                 let p = h.pcpu as usize;
                 self.settle(p);
@@ -290,7 +293,7 @@ impl<W: Watch> Core<W> {
         }
     }
 
-    /// What the vCPU on `p` gets out of a nanosecond, of 1,000.
+    /// The speed of the vCPU on `p`, in 1/1,000.
     fn speed(&self, p: usize) -> u32 {
         let place = &self.host.pcpus[p];
         let mut speed = 1000;
@@ -307,7 +310,7 @@ impl<W: Watch> Core<W> {
         }
     }
 
-    /// Accounts for the work done on `p` up to now.
+    /// Accounts the work done on `p` up to now.
     #[inline]
     pub(super) fn settle(&mut self, p: usize) {
         let r = &mut self.running[p];
@@ -322,7 +325,7 @@ impl<W: Watch> Core<W> {
         h.work_ns = h.work_ns.saturating_sub(done_ns);
     }
 
-    /// Sets the event of busy `p`, whose work is settled.
+    /// Sets the event of busy `p`, whose work is already accounted.
     #[inline]
     pub(super) fn plan(&mut self, p: usize) {
         let r = &mut self.running[p];

@@ -1,7 +1,7 @@
-//! How much does a simulated host differ from the measured one, vCPU by vCPU?
+//! Measures how much a simulated host differs from the measured one, vCPU by vCPU.
 //!
-//! Calibration: does the simulation reproduce the measurement? Prediction: does it forecast the measurement after a
-//! change? Two cheap forecasts serve as references: no change, and fluid fair share.
+//! Calibration: does the simulation reproduce the measurement? Prediction: does it forecast the measurement
+//! after a change? Two cheap forecasts serve as references: no change, and fluid fair share.
 //!
 //! A vCPU that hardly waits is easy to forecast, so errors are means over vCPUs that wait. Percentiles of few
 //! wake-ups do not count.
@@ -18,44 +18,44 @@ use vsteer_core::{Fault, FaultKind};
 
 /// If a vCPU waits less than this share both before and after the change, its error does not count.
 const WAITS_FROM: f64 = 0.05;
-/// The error of a 99th percentile does not count if it is of fewer wake-ups than this.
+/// The error of a 99th percentile does not count if there are fewer wake-ups than this.
 const WAKE_UPS_FROM: u64 = 1000;
 
-/// What was measured and simulated.
+/// The measured and simulated values to compare.
 pub struct Sides<'a> {
     /// Measured before the change.
     pub model: &'a HostModel,
-    /// Simulated as it was.
+    /// Simulated with the configuration before the change.
     pub as_it_was: &'a [Got],
-    /// Simulated under the change.
+    /// Simulated with the change.
     pub predicted: Option<&'a [Got]>,
-    /// Ready shares under the change by fluid fair share.
+    /// Ready shares with the change, by fluid fair share.
     pub fluid: &'a BTreeMap<Tid, f64>,
-    /// Measured under the change.
+    /// Measured after the change.
     pub then: Option<&'a HostModel>,
 }
 
-/// One vCPU: measured, simulated as it was, predicted under a change, and what was then measured.
+/// One vCPU: measured and simulated before a change, predicted and measured after it.
 #[derive(Debug)]
 pub struct Row<'a> {
     /// Its VM's name.
     pub vm: &'a str,
-    /// Number of the vCPU.
+    /// The vCPU's number in the VM.
     pub vcpu: u32,
     /// Measured before the change.
     pub measured: Option<&'a ThreadModel>,
-    /// Simulated as it was.
+    /// Simulated with the configuration before the change.
     pub simulated: &'a Got,
-    /// Simulated under the change.
+    /// Simulated with the change.
     pub predicted: Option<&'a Got>,
     /// The ready share by fluid fair share.
     pub fluid: Option<f64>,
-    /// Measured under the change.
+    /// Measured after the change.
     pub then: Option<&'a ThreadModel>,
 }
 
 impl Row<'_> {
-    /// Does it wait, before or after?
+    /// Does it wait, before or after the change?
     pub fn waits(&self) -> bool {
         ready(self.measured).unwrap_or(0.0).max(ready(self.then).unwrap_or(0.0)) >= WAITS_FROM
     }
@@ -66,18 +66,18 @@ impl Row<'_> {
 pub struct Compared<'a> {
     /// Every vCPU.
     pub rows: Vec<Row<'a>>,
-    /// Of the simulation as it was.
+    /// Errors of the simulation before the change.
     pub calibration: Errors,
-    /// Of the simulation under the change.
+    /// Errors of the simulation with the change.
     pub prediction: Errors,
-    /// Of the ready share, had nothing changed.
+    /// Mean error of the ready share of the forecast "no change".
     pub no_change: Option<f64>,
-    /// Of the ready share by fluid fair share.
+    /// Mean error of the ready share of fluid fair share.
     pub fluid: Option<f64>,
 }
 
 impl<'a> Compared<'a> {
-    /// Of these sides.
+    /// Compares these values.
     pub fn of(sides: &Sides<'a>) -> Compared<'a> {
         let row = |got: &'a Got| {
             let same = |g: &&Got| g.thread.tid == got.thread.tid;
@@ -106,12 +106,11 @@ impl<'a> Compared<'a> {
 /// Errors over several vCPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Errors {
-    /// Of the ready share, mean.
+    /// Mean error of the ready share.
     ready: Option<f64>,
-    /// Number of vCPUs.
+    /// How many vCPUs the mean covers.
     vcpus: usize,
-    /// Of the 99th percentile of the wake-up latency, as a part of the measured one: mean over those with enough
-    /// wake-ups.
+    /// Mean relative error of the 99th percentile of the wake-up latency, over vCPUs with enough wake-ups.
     wake_p99: Option<f64>,
 }
 
@@ -130,7 +129,7 @@ impl Errors {
         Errors { ready: ready_error(ready), vcpus: pairs.len(), wake_p99: mean(&wake) }
     }
 
-    /// In words.
+    /// The errors as text.
     pub fn told(&self) -> String {
         let Some(ready) = self.ready else { return "no vCPU waited at least 5 % of the time".to_owned() };
         let wake = self.wake_p99.map_or_else(String::new, |w| format!(", of wake-up p99 {:.0} %", 100.0 * w));
@@ -142,7 +141,7 @@ impl Errors {
     }
 }
 
-/// How far what was simulated is off what was measured, over all vCPUs.
+/// The errors of the simulation against the measurement, over all vCPUs.
 pub fn calibration(got: &[Got], model: &HostModel) -> Errors {
     let pair = |g| -> (Option<&Got>, Option<&ThreadModel>) { (Some(g), measured(g, model)) };
     Errors::of(got.iter().filter(|g| g.thread.role.vcpu().is_some()).map(pair))
@@ -161,15 +160,15 @@ fn ready_error(pairs: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     mean(&errors)
 }
 
-/// What the host's processes outside VMs used, pCPUs. They are not simulated.
+/// How much the host's processes outside VMs used, pCPUs. They are not simulated.
 pub fn others_pcpus(model: &HostModel) -> f64 {
     let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
     let vms: f64 = model.vms.iter().filter_map(|vm| vm.group.run).sum();
     (busy - vms).max(0.0)
 }
 
-/// The later configuration, if its threads are those of `config`. It keeps when periods of quotas begin: that is
-/// known before the change.
+/// The later configuration, if it has the threads of `config`. It keeps the start of quota periods, because
+/// those are known before the change.
 ///
 /// # Errors
 /// `BadInput`, with the first thread that is not in the later recording.

@@ -1,21 +1,21 @@
-//! How long will VMs on ESXi wait with another placement? Simulates relaxed co-scheduling on a host of which only
-//! shares are known.
+//! Forecasts how long VMs on ESXi will wait with another placement. Simulates relaxed co-scheduling on a host
+//! of which only shares are known.
 //!
-//! esxtop tells how much each VM ran, was ready and was co-stopped, and nothing of when. So its vCPUs are given
-//! demands that have the measured run, and two unknowns that the host as it was decides: how many vCPUs of a VM
-//! wake **together** (a team) and how **long** they then run (a burst). Both are fitted to the samples from before
-//! the change alone: for each length of bursts the size of teams with which the simulator gives back the ready time
-//! measured, and of these lengths the one that gives back the co-stop best. Work comes at its own moments, however
-//! late the last was done, so that VMs that wait less do not run more.
+//! esxtop reports how much each VM ran, was ready and was co-stopped, but not when. So the simulation gives
+//! its vCPUs demands with the measured run time and two unknowns: how many vCPUs of a VM wake **together** (a
+//! team), and how **long** they then run (a burst). Both are fitted only to samples from before the change.
+//! For each burst length, the fit finds the team size with which the simulator reproduces the measured ready
+//! time. Then it chooses the burst length that reproduces co-stop best. Work arrives at fixed times, even if
+//! the last work is late. So VMs that wait less do not run more.
 //!
-//! Shares of ready do not depend on the length of bursts as long as these are short against the quantum, as no
-//! queue's do; co-stop does, for siblings must drift apart by milliseconds: where little was co-stopped bursts were
-//! short.
+//! The ready share does not depend on the burst length as long as bursts are short compared with the quantum.
+//! Co-stop depends on it, because siblings must drift apart by milliseconds. If there was little co-stop,
+//! bursts were short.
 //!
-//! Left out: `GAP(cosched-ht)`: of a core's hyper-threads one is simulated. `GAP(cosched-floor)`: what vCPUs are
-//! ready for other reasons than each other (the hypervisor's own work, moves between cores) is not simulated, and
-//! where that is most of a VM's ready time, the forecast is too small. `GAP(cosched-alike)`: all VMs have one size
-//! of teams and one length of bursts; shares, reservations and limits are not simulated.
+//! Left out: `GAP(cosched-ht)`: of a core's hyper-threads only one is simulated. `GAP(cosched-floor)`: ready
+//! time with other causes than the other vCPUs (the hypervisor's own work, moves between cores) is not
+//! simulated. If that is most of a VM's ready time, the forecast is too small. `GAP(cosched-alike)`: all VMs
+//! have the same team size and burst length; shares, reservations and limits are not simulated.
 
 use crate::engine::Stop;
 use crate::guest::poke::Waiting;
@@ -35,40 +35,40 @@ use vsteer_core::numa::load::home;
 use vsteer_core::setting::Step;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Lengths of bursts that are tried, us, longest first.
+/// Burst lengths to try, us, longest first.
 const BURSTS_US: [u64; 4] = [8_000, 2_000, 500, 125];
-/// Simulated time of a fit, s, for [`VCPUS_OF_IT`] vCPUs; more of them get less.
+/// Simulated time of a fit, s, for [`VCPUS_OF_IT`] vCPUs; more vCPUs get less time.
 const FIT_S: f64 = 2.0;
-/// Of a forecast, for each seed.
+/// Simulated time of a forecast, s, for each seed.
 const FORECAST_S: f64 = 4.0;
 const VCPUS_OF_IT: f64 = 48.0;
-/// Not measured before that, s.
+/// Warm-up that is not measured, s.
 const WARM_UP_S: f64 = 0.25;
-/// Seeds of a forecast: they tell how far chance goes.
+/// Seeds of a forecast, which show the effect of chance.
 const SEEDS: u64 = 3;
 /// Number of seeds for the comparison of burst lengths.
 const JUDGED_BY: u64 = 2;
-/// Halvings of the size of teams.
+/// How often the fit halves the interval of team sizes.
 const HALVINGS: usize = 6;
-/// Events between two looks at whether to go on.
+/// Events between two checks whether to continue.
 const EVENTS_AT_A_TIME: u64 = 200_000;
-/// A vCPU that runs less than this, of a pCPU, is idle.
+/// A vCPU that runs less than this part of a pCPU counts as idle.
 const IDLE: f64 = 1e-4;
 
-/// What was fitted to the host as it was.
+/// The demands fitted to the host before the change.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// vCPUs of a VM that wake together, on average.
+    /// How many vCPUs of a VM wake together, on average.
     pub team: f64,
-    /// How long each then runs on average, us.
+    /// How long each of them then runs on average, us.
     pub burst_us: u64,
-    /// Ready, all VMs together, in pCPUs, as measured.
+    /// Measured ready time of all VMs together, in pCPUs.
     pub ready_measured: f64,
-    /// Simulated value, in pCPUs.
+    /// Simulated ready time, in pCPUs.
     pub ready_simulated: f64,
-    /// Co-stop as measured; `None` where it was not.
+    /// Measured co-stop, in pCPUs; `None` if it was not measured.
     pub costop_measured: Option<f64>,
-    /// Simulated value, in pCPUs.
+    /// Simulated co-stop, in pCPUs.
     pub costop_simulated: f64,
 }
 
@@ -80,7 +80,7 @@ struct Got {
     costop: f64,
 }
 
-/// A host of which shares are known.
+/// A host with known shares only, and its fitted demands.
 pub struct Cosched<'a> {
     config: &'a HostConfig,
     model: &'a HostModel,
@@ -90,7 +90,7 @@ pub struct Cosched<'a> {
     as_it_was: Vec<Got>,
 }
 
-/// A VM that was seen, and what it ran.
+/// A measured VM and its run time.
 struct Seen<'a> {
     vm: &'a VmConfig,
     model: &'a VmModel,
@@ -122,7 +122,7 @@ fn a_thread_each(config: &HostConfig) -> CpuSet {
     config.topology.cores().iter().filter_map(|k| k.cpus.intersection(&usable).iter().next()).collect()
 }
 
-/// The host under `config`, its homes and settings, with what each VM wants.
+/// The host under `config` with home nodes and settings, and the demands of each VM.
 fn setup(config: &HostConfig, seen: &[Seen<'_>], team: f64, burst_us: u64, seed: u64) -> Setup {
     let one_each = a_thread_each(config);
     let vms = seen.iter().map(|s| {
@@ -142,12 +142,12 @@ fn setup(config: &HostConfig, seen: &[Seen<'_>], team: f64, burst_us: u64, seed:
     Setup::new(config.topology.clone(), vms.collect(), seed)
 }
 
-/// Sizes of a VM's teams, with this many vCPUs on average.
+/// The sizes of a VM's teams, with this average.
 fn teams(vcpus: u32, team: f64) -> Vec<u32> {
     let mut sizes = Vec::new();
     let (mut left, mut owed) = (vcpus, 0.0);
     while left > 0 {
-        // What rounding took from one goes to the next.
+        // What rounding takes from one team goes to the next.
         owed += team.max(1.0);
         let size = (libm::round(owed).max(1.0) as u32).min(left);
         owed -= f64::from(size);
@@ -178,7 +178,7 @@ fn demand(team: u32, size: u32, each: f64, burst_us: u64) -> Demand {
 }
 
 impl<'a> Cosched<'a> {
-    /// Fits demands to the host as it was. `go_on` is asked now and then.
+    /// Fits demands to the host before the change. Calls `go_on` from time to time.
     ///
     /// # Errors
     /// `Unsupported` if the number of a VM's vCPUs is unknown; `NothingThere` without VMs; `Interrupted`.
@@ -189,7 +189,8 @@ impl<'a> Cosched<'a> {
     ) -> Result<Cosched<'a>, Fault> {
         let policy = sched::find("esxi")?;
         let mut values = Values::defaults(policy.about.parameters);
-        // Else siblings with unequal ready times would drift apart without end (docs/published.md, vdi).
+        // Without this, siblings with unequal ready times would drift apart without end (docs/published.md,
+        // vdi).
         values.set("idle_catches_up", 1)?;
         let all = seen(config, model)?;
         let sum = |of: &dyn Fn(&vsteer_core::model::Shares) -> Option<f64>| -> Option<f64> {
@@ -265,7 +266,7 @@ impl<'a> Cosched<'a> {
         Ok(if off(&low) < off(&high) { low } else { high })
     }
 
-    /// What each VM gets, with demands of these teams and bursts.
+    /// What each VM gets with demands of these teams and bursts.
     fn run(
         &self,
         config: &HostConfig,
@@ -336,12 +337,12 @@ impl<'a> Cosched<'a> {
         Ok(sum)
     }
 
-    /// What was fitted, and how well.
+    /// The fitted demands, and how well they fit.
     pub fn fit(&self) -> &Fit {
         &self.fit
     }
 
-    /// What `steps` will do.
+    /// Forecasts the effect of `steps`.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -356,7 +357,7 @@ impl<'a> Cosched<'a> {
         let vms = all.iter().zip(&self.as_it_was).zip(got).map(|((s, was), will)| {
             let (shares, _) = s.model.vcpus_or_group();
             let (run, ready) = (shares.run.unwrap_or(0.0), shares.ready.or(shares.wait).unwrap_or(0.0));
-            // The simulator's own error as it was is the least that a forecast may be off.
+            // The forecast's error is at least the simulator's error before the change.
             let interval = |likely: f64, off: f64, least: f64| {
                 let half = off.abs().max(least);
                 Interval { low: (likely - half).max(0.0), likely, high: likely + half }

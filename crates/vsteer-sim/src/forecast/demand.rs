@@ -1,21 +1,24 @@
-//! What does each thread want? Derives its demand from recorded switches and wake-ups.
+//! Derives the demand of each thread from recorded switches and wake-ups.
 //!
-//! Idea: between two sleeps a thread wants some CPU time, whatever the scheduler makes of it. A burst is what it
-//! ran from a wake-up to its next sleep; how long that took, with all waits, is the scheduler's doing and is left
-//! behind. What remains to be said is when the next wake-up comes under another schedule, and there are two kinds.
-//! Timers and arrivals come at their own moments, however late the last one was served (an open loop). Who waits
-//! for an answer, or sleeps a while after each piece of work, wakes a fixed time after its work (a closed loop).
-//! Which of the two a thread's wake-ups follow is read off the recording: of the times from wake-up to wake-up and
-//! from sleep to wake-up, the ones that vary less are the cause (without the tenths at both ends: one timer in a
-//! hundred that was missed says nothing). Where waits are short against the sleeps both say nearly the same, and so
-//! do both replays. Who vary both ways may be a server with a queue: arrivals at one that is awake already make no
-//! wake-up, and are derived from its work ([`super::queue`]).
+//! Idea: between two sleeps a thread needs some CPU time, independent of the scheduler. A burst is the time
+//! that it ran from a wake-up to its next sleep. How long that took with all waits depends on the scheduler,
+//! so it is ignored. The remaining question is when the next wake-up comes under another schedule. There are
+//! two kinds:
+//! - Open loop: timers and arrivals come at fixed times, even if the last one was served late.
+//! - Closed loop: a thread that waits for an answer, or sleeps after each piece of work, wakes a fixed time
+//!   after its work.
 //!
-//! A thread that never slept in the recording is a hog; so is one that ran all the time, of which no switch tells
-//! ([`unswitched`]).
+//! The recording shows which kind a thread follows. Of the times from wake-up to wake-up and from sleep to
+//! wake-up, the ones that vary less are the cause. (The tenths at both ends are ignored, so that one missed
+//! timer in a hundred has no effect.) If waits are short compared with the sleeps, both kinds give nearly the
+//! same replay. If both vary, the thread may be a server with a queue. An arrival at a server that is already
+//! awake makes no wake-up; such arrivals are derived from its work ([`super::queue`]).
 //!
-//! Left out: `GAP(demand-together)`: threads that wait for each other (locks, barriers, a vCPU for its emulator
-//! thread).
+//! A thread that never slept in the recording is a hog. So is a thread that ran all the time, for which there
+//! are no switches ([`unswitched`]).
+//!
+//! Left out: `GAP(demand-together)`: threads that wait for each other (locks, barriers, a vCPU for its
+//! emulator thread).
 
 use super::queue::{self, Stretch};
 use crate::guest::{Burst, Demand, Release};
@@ -23,42 +26,42 @@ use std::collections::BTreeMap;
 use vsteer_core::nouns::{Batch, Tid};
 use vsteer_core::timeline::Switch;
 
-/// A thread with fewer sleeps than this in a recording is judged by its wake-ups as one that sleeps after its work: two
-/// spreads of fewer times are a coin's toss.
+/// A thread with fewer sleeps than this in a recording counts as a closed loop, because the spreads of fewer
+/// times are too uncertain.
 const JUDGED_FROM: usize = 8;
 
-/// What the recording tells of one thread.
+/// The demand of one thread, derived from a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// What it wants, from the begin of the window on.
+    /// The demand, from the start of the window on.
     pub demand: Demand,
-    /// Its whole bursts in the window.
+    /// The number of its complete bursts in the window.
     pub bursts: usize,
-    /// Bursts that were not seen whole, for switches that were lost: left out.
+    /// The number of incomplete bursts (because of lost switches), which are left out.
     pub broken: usize,
-    /// CPU time that it got in the window, ns.
+    /// The CPU time that it got in the window, ns.
     pub ran_ns: u64,
 }
 
-/// What a recording tells of all threads.
+/// The demands of all threads, derived from a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demands {
-    /// Of each.
+    /// The demand of each thread.
     pub by_thread: BTreeMap<Tid, Wanted>,
-    /// The time that they are of.
+    /// The time range of the demands.
     pub round: Round,
-    /// From a wake-up to the pCPU where nothing is in the way, ns: what the host's own interrupt and switch take.
+    /// From a wake-up to the pCPU if nothing delays it, ns: the host's own interrupt and switch.
     pub hand_over_ns: u64,
 }
 
-/// The recorded time as simulated time. A timer keeps its distance from the kernel's tick, and from the periods of
-/// quotas, for as long as it runs; so a round begins with a tick, at or before the recording, and is a whole number
-/// of them long.
+/// The recorded time range as simulated time. A timer keeps its distance from the kernel's tick and from
+/// quota periods as long as it runs. So a round begins with a tick, at or before the start of the recording,
+/// and its length is a whole number of ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
     /// Simulated time 0, `CLOCK_MONOTONIC`, ns.
     pub begins_ns: u64,
-    /// Time after which open demands repeat, ns.
+    /// The time after which open demands repeat, ns.
     pub length_ns: u64,
 }
 
@@ -68,24 +71,24 @@ impl Round {
         Round { begins_ns, length_ns: (to_ns - begins_ns + 1).next_multiple_of(tick_ns) }
     }
 
-    /// A moment of a clock that goes by whole periods, in the second round.
+    /// The offset of a periodic clock in the second round.
     pub(super) fn second(self, mono_ns: u64, period_ns: u64) -> u64 {
         (mono_ns % period_ns + self.length_ns + period_ns - self.begins_ns % period_ns) % period_ns
     }
 }
 
-/// Who sleeps for a smaller part of the time than this sleeps between pieces of its own work: a guest that never
-/// idles, whose emulator holds it up for some microseconds now and then. Moments at which work came would be read
-/// into those.
+/// If a thread sleeps for a smaller part of the time than this, its sleeps are short pauses in its own work.
+/// An example is a guest that never idles, but that its emulator delays for some microseconds now and then.
+/// Without this rule, these pauses would look like arrivals of work.
 const RESTS_FROM: f64 = 0.02;
 
 #[derive(Debug, Clone, Default)]
 struct Thread {
-    /// On a pCPU since.
+    /// Since when it has been on a pCPU.
     since_ns: Option<u64>,
-    /// Awake since; `None` while asleep or before it is known.
+    /// Since when it has been awake; `None` while it sleeps or this is unknown.
     woken_ns: Option<u64>,
-    /// Of the present burst: its first time on a pCPU, and what it ran.
+    /// Of the present burst: its first time on a pCPU, and its run time.
     first_ns: Option<u64>,
     ran_ns: u64,
     stretches: Vec<Stretch>,
@@ -115,8 +118,8 @@ impl Thread {
     }
 }
 
-/// The demands of `threads` between two moments; `switches` are in order of time, wake-ups of these threads among them.
-/// The kernel ticks at multiples of `tick_ns`.
+/// The demands of `threads` between two times. `switches` are in order of time and include wake-ups of these
+/// threads. The kernel ticks at multiples of `tick_ns`.
 pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64, tick_ns: u64) -> Demands {
     let round = Round::of(from_ns, to_ns, tick_ns.max(1));
     let mut known: BTreeMap<Tid, Thread> = threads.iter().map(|t| (*t, Thread::default())).collect();
@@ -131,7 +134,7 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64, t
             continue;
         }
         if s.lost().is_some() {
-            // Who ran there meanwhile, and until when, is not known.
+            // It is unknown which thread ran there in the meantime, and until when.
             if let Some(t) = on.remove(&s.cpu).and_then(|tid| known.get_mut(&tid)) {
                 t.stops(s.ns);
                 (t.woken_ns, t.first_ns, t.ran_ns) = (None, None, 0);
@@ -141,7 +144,7 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64, t
         }
         if let Some(t) = known.get_mut(&s.prev) {
             if seen.insert(s.prev) {
-                // It ran when the window began.
+                // It was running when the window began.
                 (t.since_ns, t.woken_ns) = (Some(from_ns), Some(from_ns));
             }
             t.stops(s.ns);
@@ -151,12 +154,12 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64, t
         }
         if let Some(t) = known.get_mut(&s.next) {
             if seen.insert(s.next) {
-                // Never woken in the window: it was ready when that began.
+                // It was never woken in the window, so it was ready when the window began.
                 t.woken_ns = Some(from_ns);
             }
             t.since_ns = Some(s.ns);
             t.first_ns.get_or_insert(s.ns);
-            // A wake-up that went unrecorded is as late as this at most.
+            // If a wake-up was not recorded, it happened at this time at the latest.
             t.woken_ns.get_or_insert(s.ns);
         }
         on.insert(s.cpu, s.next);
@@ -169,9 +172,9 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64, t
     Demands { by_thread: told.collect(), round, hand_over_ns }
 }
 
-/// The shortest of the first waits but for one in a hundred, which may be errors of the clocks of two pCPUs.
+/// The shortest first wait, without one in a hundred, which may be errors between the clocks of two pCPUs.
 fn hand_over<'a>(stretches: impl Iterator<Item = &'a Stretch>) -> u64 {
-    /// Somebody was in the way of all.
+    /// Waits above this had another cause: another thread was running.
     const MOST_NS: u64 = 50_000;
     let mut waits: Vec<u64> = stretches.map(|s| s.first_ns - s.woken_ns).filter(|ns| *ns > 0).collect();
     waits.sort_unstable();
@@ -197,7 +200,7 @@ fn wanted(t: Thread, round: Round) -> Wanted {
     Wanted { demand, bursts, broken, ran_ns }
 }
 
-/// Sleeps that come after bursts, whenever those end.
+/// Sleeps that follow bursts, whenever the bursts end.
 fn closed(stretches: &[Stretch], begins_ns: u64) -> Demand {
     let mut asleep_ns = begins_ns;
     let bursts = stretches.iter().map(|s| {
@@ -208,7 +211,7 @@ fn closed(stretches: &[Stretch], begins_ns: u64) -> Demand {
     Demand::Recorded { bursts: bursts.collect(), repeat: true }
 }
 
-/// The part of the time between its first wake-up and its last that a thread slept.
+/// The part of the time between its first and last wake-up that a thread slept.
 fn rests(stretches: &[Stretch]) -> f64 {
     let asleep_ns: u64 = stretches.windows(2).map(|w| w[1].woken_ns.saturating_sub(w[0].asleep_ns)).sum();
     let whole_ns =
@@ -216,8 +219,8 @@ fn rests(stretches: &[Stretch]) -> f64 {
     if whole_ns == 0 { 1.0 } else { asleep_ns as f64 / whole_ns as f64 }
 }
 
-/// Threads that the samples saw running from `first` to `last`, and the switches not at all: nobody ever took their
-/// pCPU.
+/// Threads that, according to the samples, ran from `first` to `last`, but have no switches: no other thread
+/// ever took their pCPU.
 pub fn unswitched(wanted: &mut BTreeMap<Tid, Wanted>, first: &Batch, last: &Batch) {
     let window_ns = last.mono_ns.saturating_sub(first.mono_ns);
     for now in &last.threads {
@@ -233,7 +236,7 @@ pub fn unswitched(wanted: &mut BTreeMap<Tid, Wanted>, first: &Batch, last: &Batc
     }
 }
 
-/// Do the wake-ups come at moments of their own?
+/// Do the wake-ups come at fixed times (open loop)?
 fn is_open(stretches: &[Stretch]) -> bool {
     if stretches.len() < JUDGED_FROM {
         return false;
@@ -243,7 +246,7 @@ fn is_open(stretches: &[Stretch]) -> bool {
     spread(&between) < spread(&asleep)
 }
 
-/// How far the middle eight tenths of some times reach.
+/// The range of the middle eight tenths of some times.
 fn spread(times: &[f64]) -> f64 {
     let at = |q| vsteer_core::stats::quantile(times, q).unwrap_or(0.0);
     at(0.9) - at(0.1)
@@ -262,7 +265,8 @@ mod tests {
         Switch::wake_up(0, ns, Tid(tid))
     }
 
-    /// A timer every 100, served late by up to 40, beside a hog: the timer's moments and work, none of the waits.
+    /// A timer every 100, served up to 40 late, beside a hog. The result has the timer's times and work, and
+    /// no waits.
     #[test]
     fn a_timer_is_told_from_the_waits_it_had() {
         let mut all = vec![switch(0, 0, 0, 9)];
@@ -301,7 +305,7 @@ mod tests {
         assert_eq!(got[&Tid(7)].demand, Demand::Recorded { bursts, repeat: true });
     }
 
-    /// What hardly ever sleeps has no moments at which work comes: sleeps of 10 in 4,000, random ones.
+    /// A thread that hardly sleeps has no arrivals of work: random sleeps of 10 in 4,000.
     #[test]
     fn who_hardly_rests_is_no_server() {
         let (mut all, mut now) = (vec![switch(0, 0, 0, 7)], 0);
@@ -314,17 +318,17 @@ mod tests {
         }
         let got = demands(&all, &[Tid(7)], 0, now + 2, 1);
         assert!(matches!(got.by_thread[&Tid(7)].demand, Demand::Recorded { .. }), "{:?}", got.by_thread);
-        // From each wake-up it took 2 to the pCPU.
+        // From each wake-up to the pCPU it took 2.
         assert_eq!(got.hand_over_ns, 2);
     }
 
-    /// Ticks are as far from a timer in every round as they were, and so are periods of 10.
+    /// In every round, ticks have the same distance from a timer, and so do periods of 10.
     #[test]
     fn a_round_is_whole_ticks_long() {
         let round = Round::of(1003, 1500, 4);
         assert_eq!(round, Round { begins_ns: 1000, length_ns: 504 });
-        // One that begins at 1007, and at 997 and 987: at 7 of the first round, and 3 before that of the second,
-        // which is at 504.
+        // A period that begins at 1007, and so at 997 and 987. That is at 7 of the first round, and 3 before
+        // the second one, which begins at 504.
         assert_eq!((504 + 7 - round.second(987, 10)) % 10, 0);
         let all = [wake(1010, 7), switch(1011, 9, 0, 7), switch(1013, 7, 1, 9)];
         let got = demands(&all, &[Tid(7)], 1003, 1500, 4);

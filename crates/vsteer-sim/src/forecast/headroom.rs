@@ -1,12 +1,14 @@
-//! How many more VMs like a recorded one fit? A recorded host with copies of one of its VMs beside it.
+//! Finds how many more VMs like a recorded one fit. Simulates the recorded host with copies of one of its
+//! VMs.
 //!
-//! Idea: a copy wants what the VM wanted ([`super::demand`]), from another moment of the recording on: all threads
-//! of a copy from the same one, each copy from its own, by the seed. Else timers that happen to ring together in
-//! the recording would do so in every copy. So the seeds' spread is what the phases are worth. Copies are pinned
-//! nowhere, or bound to a node; weight, quotas and classes are the VM's. The search is
-//! [`crate::scenario::headroom`]'s.
+//! Idea: a copy has the VM's demand ([`super::demand`]), but starts at another moment of the recording. All
+//! threads of one copy start at the same moment; each copy has its own, drawn by the seed. Otherwise timers
+//! that happen to fire together in the recording would do so in every copy. So the spread over seeds shows
+//! the effect of these moments. Copies are not pinned, or bound to a node. Weight, quotas and classes are the
+//! VM's. [`crate::scenario::headroom`] does the search.
 //!
-//! Left out: as for any replay ([`super::replay`]); memory beyond whether it fits; devices and disks that all share.
+//! Left out: as for any replay ([`super::replay`]); memory, except whether it fits; devices and disks that
+//! all VMs share.
 
 use super::replay::Replay;
 use crate::guest::{Burst, Demand, Release};
@@ -15,7 +17,8 @@ use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::random::Random;
 use vsteer_core::topology::NodeId;
 
-/// `host` with `more` VMs like `kind`, anywhere or bound to `node`. Demands begin anywhere in their first `window_ns`.
+/// `host` with `more` VMs like `kind`, anywhere or bound to `node`. Demands start anywhere in their first
+/// `window_ns`.
 pub fn with_more(
     host: &Replay,
     kind: &VmSetup,
@@ -29,7 +32,7 @@ pub fn with_more(
         n.cpus.intersection(&usable)
     });
     let copies = (0..more).map(|n| {
-        // A stream of its own for every copy, whatever the seed's neighbours draw.
+        // An own random stream for every copy, independent of the others.
         let later_ns = Random::new(!seed, n.into()).within(0, window_ns.max(1) - 1);
         let mut copy = VmSetup { name: format!("{} (more {})", kind.name, n + 1), ..kind.clone() };
         copy.memory_node = node;
@@ -69,7 +72,7 @@ pub fn too_much_memory(
     })
 }
 
-/// The demand from `later_ns` after its begin. Random demands do not change.
+/// The demand as seen `later_ns` after its start. Random demands do not change.
 fn from_moment(demand: &Demand, later_ns: u64) -> Demand {
     match demand {
         Demand::Released { jobs, repeat_ns: Some(repeat_ns) } if *repeat_ns > 0 => {
@@ -106,7 +109,7 @@ mod tests {
         let job = |at_ns, compute_ns| Release { at_ns, compute_ns };
         let released =
             Demand::Released { jobs: vec![job(10, 1), job(40, 2), job(90, 3)], repeat_ns: Some(100) };
-        // 50 later the third is next, in 40; the first, of the next round, in 60.
+        // 50 later, the third job is next, in 40. The first job, of the next round, comes in 60.
         let expected =
             Demand::Released { jobs: vec![job(40, 3), job(60, 1), job(90, 2)], repeat_ns: Some(100) };
         assert_eq!(from_moment(&released, 50), expected);

@@ -1,22 +1,24 @@
-//! Does work arrive for a thread while it waits? Derives a server's queue from its sleeps and run times.
+//! Finds whether work arrives for a thread while it waits. Derives a server's queue from its sleeps and run
+//! times.
 //!
-//! A server that is awake when a request comes is not woken for it: the request is part of the present burst. Under
-//! another schedule the same request may find it asleep. Replayed as one who sleeps a while after each piece of work, a
-//! server that waits less would get more requests, and ran 25 % more in trials than it did.
+//! A request for a server that is awake makes no wake-up. It is part of the present burst. Under another
+//! schedule the same request may find the server asleep. If the server were replayed as a thread that sleeps
+//! after each piece of work, a shorter wait would bring it more requests. In trials such a replay ran 25 %
+//! more than the server did.
 //!
-//! Two facts show that a thread has a queue. It sleeps until the next arrival: where those come at random, sleeps
-//! vary as much as their mean, whatever the scheduler does. And what it runs once awake grows with how long it was
-//! kept waiting for its first time on a pCPU, by its utilization; one who sleeps after its work has no more to do
-//! for having waited. The first wait alone is asked: bursts that are long for reasons of their own are preempted
-//! more often, and waited longer for that.
+//! Two facts show that a thread has a queue. First, it sleeps until the next arrival. If arrivals are random,
+//! the spread of the sleeps equals their mean, whatever the scheduler does. Second, its run time after a
+//! wake-up grows with its first wait for a pCPU, by its utilization. A thread that sleeps after its work has
+//! no more work after a long wait. Only the first wait counts here, because bursts that are long for other
+//! reasons are preempted more often and so have longer waits.
 //!
-//! Then arrivals have the rate 1/(mean sleep), and what a request takes on average is what the thread ran, divided
-//! by all of them. As many as must have come while it was awake are taken out of those bursts that have room for
-//! them, and spread evenly over the time awake.
+//! Then arrivals have the rate 1/(mean sleep). The mean work of a request is the thread's run time divided by
+//! the number of requests. The requests that must have come while it was awake are split off from bursts with
+//! enough work for them, and spread evenly over the time awake.
 //!
-//! Left out: requests that are one after the other by their nature (a client with one connection that sleeps at
-//! random after each answer shows in its bursts, not in its sleeps); batches of arrivals; a server that several
-//! vCPUs serve.
+//! Left out: requests that by nature follow each other (a client with one connection that sleeps at random
+//! after each answer is visible in its bursts, not in its sleeps); batches of arrivals; a server on several
+//! vCPUs.
 
 use crate::guest::Release;
 use vsteer_core::stats::{mean, quantile, variance};
@@ -25,25 +27,25 @@ use vsteer_core::stats::{mean, quantile, variance};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) woken_ns: u64,
-    /// When it first got a pCPU.
+    /// The time when it first got a pCPU.
     pub(super) first_ns: u64,
     pub(super) ran_ns: u64,
     pub(super) asleep_ns: u64,
 }
 
-/// A thread with fewer sleeps than this tells nothing.
+/// The fewest sleeps of a thread from which to derive a queue.
 const JUDGED_FROM: usize = 32;
-/// Sleeps whose standard deviation is a smaller part of their mean than this are no times between random arrivals
-/// (1 for Poisson).
+/// If the standard deviation of the sleeps is below this part of their mean, they are not times between
+/// random arrivals (1 for Poisson).
 const RANDOM_FROM: f64 = 0.5;
-/// Of the utilization: a burst that grows by less than this per time waited is one of its own.
+/// As a part of the utilization. If bursts grow by less than this per time waited, there is no queue.
 const GROWS_BY: f64 = 0.5;
 /// Number of standard errors.
 const SURE: f64 = 2.0;
-/// Of what is longest in a hundred, the rest is left out: a guest's own business now and then.
+/// The longest one in a hundred bursts is ignored, because a guest has some work of its own.
 const KEPT: f64 = 0.99;
 
-/// The requests that came to a thread with these stretches, by time since `from_ns`; `None` where it has no queue.
+/// The requests of a thread with these stretches, by time since `from_ns`; `None` if it has no queue.
 pub(super) fn arrivals(stretches: &[Stretch], from_ns: u64) -> Option<Vec<Release>> {
     if stretches.len() < JUDGED_FROM {
         return None;
@@ -58,18 +60,19 @@ pub(super) fn arrivals(stretches: &[Stretch], from_ns: u64) -> Option<Vec<Releas
     let ran_ns: u64 = stretches.iter().map(|s| s.ran_ns).sum();
     let whole_ns = (last.asleep_ns - first.woken_ns) as f64;
     let utilization = ran_ns as f64 / whole_ns;
-    // Who never waited differently may have one, and more do than do not.
+    // If its waits never differed, it may have a queue. Most such threads do.
     if growth(stretches).is_some_and(|(slope, error)| slope + SURE * error < GROWS_BY * utilization) {
         return None;
     }
-    // Every sleep but the last ends with an arrival, and so does the time that it takes to come to the next one awake.
+    // Every sleep except the last ends with an arrival. While the thread is awake, the next arrival comes
+    // after the same mean time.
     let request_ns = ran_ns as f64 * sleep_ns / whole_ns;
     let mut jobs = Vec::with_capacity(stretches.len());
     let mut due = 0.0;
     for s in stretches {
         let awake_ns = s.asleep_ns - s.woken_ns;
         due += awake_ns as f64 / sleep_ns;
-        // No more than it ran for, and the first one ran too.
+        // Not more requests than the burst's work is enough for; one of them is the first one.
         let room = libm::round(s.ran_ns as f64 / request_ns) - 1.0;
         let more = libm::floor(due).min(room).max(0.0) as u64;
         due -= more as f64;
@@ -82,8 +85,8 @@ pub(super) fn arrivals(stretches: &[Stretch], from_ns: u64) -> Option<Vec<Releas
     Some(jobs)
 }
 
-/// How much longer a burst is per time that it waited first, by least squares, and the standard error of that.
-/// `None` where all waited as long.
+/// How much longer a burst is per time of its first wait (least squares), and the standard error. `None` if
+/// all waits are equal.
 fn growth(stretches: &[Stretch]) -> Option<(f64, f64)> {
     let ran: Vec<f64> = stretches.iter().map(|s| s.ran_ns as f64).collect();
     let most = quantile(&ran, KEPT)?;
@@ -111,8 +114,8 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// One that sleeps 5 ms on average, has 1 ms to do, and waits up to 8 ms for its first time on a pCPU; `comes`
-    /// says what else comes in some time awake.
+    /// A thread that sleeps 5 ms on average, has 1 ms of work, and waits up to 8 ms for its first time on a
+    /// pCPU. `comes` returns how much more work arrives in some time awake.
     fn stretches(random: &mut Random, comes: impl Fn(&mut Random, f64) -> u64) -> Vec<Stretch> {
         let mut now = 0.0;
         let mut all = Vec::new();
@@ -120,7 +123,7 @@ mod tests {
             now += random.exponential(5.0 * MS);
             let wait = 8.0 * MS * random.unit();
             let (mut ran, mut seen) = (MS, 0.0);
-            // What comes while that runs, too.
+            // Also work that arrives while this work runs.
             while wait + ran > seen {
                 let more = wait + ran - seen;
                 seen = wait + ran;
@@ -138,7 +141,7 @@ mod tests {
         all
     }
 
-    /// Requests every 5 ms at random, of 1 ms each: the derived number is the true one.
+    /// Random requests every 5 ms with 1 ms of work each. The derived number is the true one.
     #[test]
     fn what_came_while_it_waited_is_told() {
         let mut random = Random::new(7, 1);
@@ -160,7 +163,7 @@ mod tests {
         assert!(jobs.windows(2).all(|w| w[0].at_ns <= w[1].at_ns));
     }
 
-    /// The same sleeps, and nothing more to do for having waited; and a timer, whose sleeps are all alike.
+    /// The same sleeps, without more work after a wait. And a timer, whose sleeps are all equal.
     #[test]
     fn who_sleeps_after_its_work_has_no_queue() {
         let mut random = Random::new(7, 2);

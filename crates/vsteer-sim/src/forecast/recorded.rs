@@ -1,14 +1,16 @@
-//! What will these steps do to every VM? A recorded host replayed as it was, and replayed with them.
+//! Forecasts the effect of steps on every VM. Replays a recorded host with its old settings, and again with
+//! the steps.
 //!
-//! Idea: a forecast is worth what its model gives back of what was measured. So the host is simulated as it was
-//! first (calibration), and what weights come to is read off the recording ([`super::weights`]); every set of steps
-//! is then one more replay of the same demands. Where the simulator is off for a VM as it was, its forecast is no
-//! more certain than that; nor than the parts of the window differ from each other. The interval is the larger of
-//! both. If the replay does not reproduce a host ([`GIVEN_BACK`]), [`fluid`] makes the forecast instead, and the
-//! forecast says so.
+//! Idea: a forecast is as good as its model reproduces the measurement. So the host is first simulated with
+//! its old settings (calibration), and the effective weights are derived from the recording
+//! ([`super::weights`]). Every set of steps is then one more replay of the same demands. If the simulator has
+//! an error for a VM with the old settings, its forecast is at least that uncertain. It is also at least as
+//! uncertain as the parts of the window differ from each other. The interval is the larger of both. If the
+//! replay does not reproduce a host ([`GIVEN_BACK`]), [`fluid`] makes the forecast instead, and the forecast
+//! says so.
 //!
-//! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: the replay's
-//! error is measured before weights are read off the recording, so a replay that forecasts well with them can look
+//! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: the replay's error is
+//! measured before weights are derived from the recording, so a replay that forecasts well with them can look
 //! bad. `GAP(foretell-appetite)`: the demand of a VM that got less than it wanted is unknown.
 
 use super::demand::Demands;
@@ -25,16 +27,17 @@ use vsteer_core::setting::Step;
 /// Largest mean error of a replay over vCPUs that wait, as a share of a pCPU. A replay with a larger error gives no
 /// forecast.
 pub const GIVEN_BACK: f64 = 0.02;
-/// A vCPU that waits less than this, measured and simulated, is easy to give back.
+/// If a vCPU waits less than this, measured and simulated, it is easy to reproduce, so it does not count.
 const WAITS_FROM: f64 = 0.01;
-/// Number of parts of the window. Their spread shows how certain a figure of the whole is.
+/// Number of parts of the window. Their spread shows how certain a value of the whole is.
 const PARTS: usize = 4;
-/// Two-sided 95 % of Student's t with [`PARTS`] - 1 degrees of freedom (3.18), over the root of [`PARTS`].
+/// Two-sided 95 % of Student's t with [`PARTS`] - 1 degrees of freedom (3.18), divided by the root of
+/// [`PARTS`].
 const SPREADS: f64 = 3.182 / 2.0;
-/// No interval of a share is narrower: two recordings of one host differ as much.
+/// The smallest half-width of an interval of a share, because two recordings of one host differ by as much.
 const LEAST_HALF_WIDTH: f64 = 0.003;
 
-/// A recorded host, simulated as it was.
+/// A recorded host, simulated with its old settings.
 pub struct ReplayForecaster<'a> {
     config: &'a HostConfig,
     model: &'a HostModel,
@@ -42,12 +45,12 @@ pub struct ReplayForecaster<'a> {
     window_ns: u64,
     before: Replay,
     as_it_was: Vec<Got>,
-    /// What weights come to; read off the recording for the first forecast.
+    /// The effective weights; derived from the recording at the first forecast.
     factors: Option<Vec<f64>>,
 }
 
 impl<'a> ReplayForecaster<'a> {
-    /// Simulates `config` under `wanted` and holds it against `model`.
+    /// Simulates `config` with the demands `wanted` and compares the result with `model`.
     ///
     /// # Errors
     /// As [`replay`] and [`Replay::run`].
@@ -63,7 +66,7 @@ impl<'a> ReplayForecaster<'a> {
         Ok(ReplayForecaster { config, model, wanted, window_ns, before, as_it_was, factors: None })
     }
 
-    /// How far the ready shares of vCPUs that wait are off as it was, on average; `None` where none waits.
+    /// The mean error of the ready shares of vCPUs that wait, with the old settings; `None` if none waits.
     pub fn calibration(&self) -> Option<f64> {
         let off: Vec<f64> = self
             .as_it_was
@@ -78,7 +81,7 @@ impl<'a> ReplayForecaster<'a> {
         vsteer_core::stats::mean(&off)
     }
 
-    /// What `steps` will do.
+    /// Forecasts the effect of `steps`.
     ///
     /// # Errors
     /// As [`replay`] and [`Replay::run`].
@@ -94,7 +97,7 @@ impl<'a> ReplayForecaster<'a> {
         Ok(Forecast { method: "replay of the recording".to_owned(), vms })
     }
 
-    /// The same as a [`Forecaster`], which asks `go_on` whether to go on.
+    /// The same as a [`Forecaster`], which calls `go_on` to ask whether to continue.
     pub fn asking<'b>(&'b mut self, go_on: &'b mut dyn FnMut() -> bool) -> impl Forecaster + 'b {
         move |steps: &[Step]| self.forecast(steps, go_on)
     }
@@ -126,7 +129,7 @@ impl<'a> ReplayForecaster<'a> {
         let wake_p99 = all.quantile_ns(0.99).map(|likely| {
             let low = p99s.iter().copied().fold(likely, f64::min);
             let high = p99s.iter().copied().fold(likely, f64::max);
-            // By as much as it was off as it was, as a factor either way.
+            // The error with the old settings, applied as a factor in both directions.
             let seen = vm.wake_latency.map(|q| q.p99_ns).zip(woken(&self.as_it_was).quantile_ns(0.99));
             let factor = seen.map_or(1.0, |(m, s)| (m / s).max(s / m));
             Interval { low: low / factor, likely, high: high * factor }

@@ -1,18 +1,21 @@
-//! What would this recorded load do with other settings? A recorded host as a simulation.
+//! Simulates a recorded host, to forecast its load under other settings.
 //!
-//! Every thread of every VM becomes a simulated one that wants what it wanted ([`super::demand`]), under the
-//! configuration that was recorded (the calibration: the simulation should give back what was measured) or a
-//! changed one (the prediction). vCPUs, emulator and I/O threads alike: they wait for each other's pCPUs.
+//! Every thread of every VM becomes a simulated one with its recorded demand ([`super::demand`]). The
+//! configuration is the recorded one (calibration: the simulation should reproduce the measurement) or a
+//! changed one (prediction). vCPUs, emulator and I/O threads are treated alike, because they wait for each
+//! other's pCPUs.
 //!
-//! The scheduler is the kernel's, by its version: EEVDF since 6.6, CFS before; real-time classes above either.
+//! The kernel's version selects the scheduler: EEVDF since 6.6, CFS before; real-time classes above either.
 //!
-//! Left out: `GAP(replay-anew)`: kernels from 6.13 to 6.19 place a task again when its weight changes
-//! (`places_anew`); on several pCPUs that is simulated as far worse than it is measured, so replays are without it,
-//! and waits of more than 100 ms there are missing. `GAP(replay-host)`: processes that belong to no VM; where they
-//! took much of the pCPUs, forecasts are too good. (Tried as one more VM that wants what they took when they took
-//! it: no better where they take little, worse where they take much.) `GAP(replay-hz)`: recordings made before
-//! vsteer recorded the kernel's tick and base slice are simulated with the defaults. `GAP(replay-slices)`: groups
-//! above VMs have the default weight and no quota, and nobody else in them.
+//! Left out:
+//! - `GAP(replay-anew)`: kernels from 6.13 to 6.19 place a task again when its weight changes
+//!   (`places_anew`). On several pCPUs the simulation of this gives far worse waits than measured. So replays
+//!   do not use it, and waits of more than 100 ms on these kernels are missing.
+//! - `GAP(replay-host)`: processes that belong to no VM. If they used much of the pCPUs, forecasts are too
+//!   good. (Simulating them as one more VM was tried: no better if they use little, worse if they use much.)
+//! - `GAP(replay-hz)`: recordings made before vsteer recorded the kernel's tick and base slice are simulated
+//!   with the defaults.
+//! - `GAP(replay-slices)`: groups above VMs have the default weight, no quota, and contain nothing else.
 
 use super::demand::Demands;
 use crate::account::Account;
@@ -37,18 +40,18 @@ const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
 /// The first kernel known to keep all tasks of a pCPU in one queue, whatever their cgroups (kernel/sched/fair.c, 7.3.4). A
 /// cgroup's weight counts once per runnable task, and a timer ends each slice.
 const FLAT_SINCE: (u32, u32) = (7, 3);
-/// The kernel sets the periods of each group's quota off at random: if the recording does not contain the offsets,
-/// results for a host with quotas are means over this many offsets.
+/// The kernel starts the periods of each group's quota at a random offset. If the recording does not contain
+/// the offsets, results for a host with quotas are means over this many offsets.
 const PHASES: u64 = 8;
-/// Events between two looks at whether to go on.
+/// Events between two checks whether to continue.
 const EVENTS_AT_A_TIME: u64 = 200_000;
 
-/// A simulated thread and whose it is.
+/// A simulated thread and its VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Thread {
     /// Id of the VM.
     pub vm: VmId,
-    /// What it does there.
+    /// Its role in the VM.
     pub role: Role,
     /// Its id in the recording.
     pub tid: Tid,
@@ -61,11 +64,11 @@ pub struct Replay {
     pub setup: Setup,
     /// Its scheduler.
     pub policy: &'static Entry,
-    /// With these parameters.
+    /// The parameters of the scheduler.
     pub values: Values,
     /// The simulated vCPUs in order.
     pub threads: Vec<Thread>,
-    /// Simulated wake-ups lead to a pCPU at once; the host's take so much longer, ns.
+    /// A simulated wake-up leads to a pCPU at once. On the host it takes this much longer, ns.
     pub hand_over_ns: u64,
 }
 
@@ -74,23 +77,23 @@ pub struct Replay {
 pub struct Got {
     /// The thread.
     pub thread: Thread,
-    /// On a pCPU, part of the time.
+    /// Share of the time on a pCPU.
     pub run: f64,
-    /// Could run, had no pCPU.
+    /// Share of the time ready, without a pCPU.
     pub ready: f64,
-    /// Held by a quota.
+    /// Share of the time throttled by a quota.
     pub limited: f64,
     /// Ready while a sibling ran (part of ready).
     pub lag: f64,
-    /// Times it was given a pCPU, per second.
+    /// How often it got a pCPU, per second.
     pub switches_per_s: f64,
-    /// Wake-up to running, of all runs together.
+    /// From wake-up to running, of all runs together.
     #[serde(skip)]
     pub wake: Histogram,
-    /// All of that together, ns.
+    /// Sum of these times, ns.
     #[serde(skip)]
     pub wake_wait_ns: u64,
-    /// Over how many runs the shares are means.
+    /// How many runs the shares are means of.
     #[serde(skip)]
     pub runs: u64,
 }
@@ -101,26 +104,27 @@ fn version(kernel: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Sets what the recorded kernel says of itself.
+/// Sets the values that the recorded kernel reports.
 fn set_tuning(values: &mut Values, tuning: &FairTuning, eevdf: bool) -> Result<(), Fault> {
     if let Some(hz) = tuning.hz {
         values.set("hz", hz.into())?;
     }
     if let (Some(ns), true) = (tuning.base_slice_ns, eevdf) {
-        // It is scaled already. Nobody who sets it beyond what is simulated has slices that matter.
+        // The value is already scaled. Values outside the simulated range give slices that have no effect.
         values.set("base_slice_us", (ns / 1000).clamp(100, 100_000))?;
         values.set("tunable_scaling", 0)?;
     }
     Ok(())
 }
 
-/// Groups that have been in line since before a change of the base slice go on asking for what that was.
+/// Groups that have been in line since before a change of the base slice keep asking for the old slice.
 ///
 /// # Errors
 /// `BadInput` for a slice that cannot be simulated.
 pub fn keep_slices(before: &Replay, after: &mut Replay) -> Result<(), Fault> {
     const SLICE: &str = "base_slice_us";
-    // Where tasks of all groups stand in one line, groups ask for nothing; and what is scaled cannot have been read.
+    // If tasks of all groups compete in one line, groups ask for no slice. And a value that would still be
+    // scaled cannot come from a recording.
     if after.policy.about.name != "eevdf"
         || after.values.get("flat") == 1
         || after.values.get("tunable_scaling") == 1
@@ -134,7 +138,7 @@ pub fn keep_slices(before: &Replay, after: &mut Replay) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The simulation of `config` under the demands of its threads; a thread without one sleeps.
+/// The simulation of `config` with the demands of its threads. A thread without a demand sleeps.
 ///
 /// # Errors
 /// `Unsupported` if the kernel's scheduler is unknown; `BadInput` if the configuration cannot be simulated.
@@ -172,7 +176,7 @@ pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay
         .iter()
         .flat_map(|vm| vm.threads.iter().map(|t| Thread { vm: vm.id.clone(), role: t.role, tid: t.tid }));
     let mut above = Above::default();
-    // A VM without a thread that is known cannot wait either.
+    // A VM without a known thread cannot wait.
     let vms = config.vms.iter().filter(|vm| !vm.threads.is_empty());
     let vms: Vec<VmSetup> = vms
         .map(|vm| {
@@ -197,7 +201,7 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
         let quota = quota.filter(|q| ns > 0 && q.period_us > 0)?;
         Some(wanted.round.second(ns, 1000 * quota.period_us))
     };
-    // libvirt's groups below the VM's: each divides its weight by itself.
+    // libvirt's groups below the VM's group. Each divides its weight itself.
     let mut below: Vec<&str> = Vec::new();
     let mut begins_ns = None;
     let vcpus = vm.threads.iter().map(|t| {
@@ -232,15 +236,15 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
     VmSetup { quota: vm.limits.whole_vm, quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
 }
 
-/// The groups above VMs (`machine.slice`): in one line of tasks (7.3) each of them divides its weight among who is
-/// awake below it, so that a task's weight changes with what others do.
+/// The groups above VMs (`machine.slice`). With one line of tasks (7.3), each divides its weight among the
+/// awake tasks below it, so a task's weight depends on what others do.
 #[derive(Default)]
 struct Above {
     groups: Vec<GroupSetup>,
 }
 
 impl Above {
-    /// The group that this one lies in; `None`: the root.
+    /// The group that contains this one; `None`: the root.
     fn of(&mut self, cgroup: &str) -> Option<usize> {
         let (parent, _) =
             cgroup.trim_end_matches('/').rsplit_once('/').filter(|(parent, _)| !parent.is_empty())?;
@@ -254,11 +258,11 @@ impl Above {
 }
 
 impl Replay {
-    /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked
-    /// now and then.
+    /// Simulates `warm_up_ns` and then `measured_ns`, and returns what each thread got in the latter. Calls
+    /// `go_on` from time to time.
     ///
     /// # Errors
-    /// As the policy; `Interrupted` where `go_on` says no.
+    /// As the policy; `Interrupted` if `go_on` returns false.
     pub fn run(
         &self,
         warm_up_ns: u64,
@@ -269,7 +273,7 @@ impl Replay {
         Ok(parts.pop().expect("one part"))
     }
 
-    /// The same, of each of `parts` equal parts of the measured time.
+    /// The same for each of `parts` equal parts of the measured time.
     ///
     /// # Errors
     /// As [`Replay::run`].
@@ -298,10 +302,11 @@ impl Replay {
         Ok(sum)
     }
 
-    /// It as a run to record, once round to warm up and once measured; of the drawings of quotas' periods, the first.
+    /// This replay as a run to record: one round to warm up and one measured. Uses the first offsets of quota
+    /// periods.
     ///
     /// # Errors
-    /// None that a replay which ran has.
+    /// None, if the replay ran before.
     pub fn case(&self, window_ns: u64) -> Result<Case, Fault> {
         let mut values = self.values.clone();
         if self.draws_phases() {
@@ -311,8 +316,7 @@ impl Replay {
         Ok(Case { setup, policy, values, begin_ns: window_ns, end_ns: 2 * window_ns })
     }
 
-    /// Are there quotas of which the recording does not tell when their periods begin, and can they be set off at
-    /// random?
+    /// Are there quotas whose period starts are not in the recording, and can the policy draw them at random?
     fn draws_phases(&self) -> bool {
         let settable = self.policy.about.parameters.iter().any(|p| p.name == "quota_phases");
         let unknown = |vm: &VmSetup| {
@@ -363,19 +367,19 @@ impl Got {
         self.runs += other.runs;
     }
 
-    /// Wake-ups in a run, on average.
+    /// The mean number of wake-ups in a run.
     pub fn wake_ups(&self) -> u64 {
         self.wake.total() / self.runs.max(1)
     }
 
-    /// Sums of shares become means; latencies are of all together.
+    /// Converts sums of shares to means. Latencies stay sums over all runs.
     fn average(&mut self) {
         let by = self.runs as f64;
         let Got { run, ready, limited, lag, switches_per_s, .. } = self;
         [run, ready, limited, lag, switches_per_s].into_iter().for_each(|x| *x /= by);
     }
 
-    /// Every wake-up leads to a pCPU so much later.
+    /// Delays every wake-up's arrival at the pCPU by this time.
     fn later(mut self, by_ns: u64, window_ns: u64) -> Got {
         let all_ns = by_ns * self.wake.total();
         self.wake = self.wake.later(by_ns);
@@ -425,8 +429,8 @@ pub(super) mod tests {
     use vsteer_core::model::{HostModel, Shares, ThreadModel, VmModel};
     use vsteer_core::topology::machine;
 
-    /// A host of one vCPU per pCPU that a VM is to have: name, weight, vCPUs, all hogs; and what they are said to
-    /// have got.
+    /// A host with one VM thread per vCPU: name, weight and number of vCPUs of each VM, all hogs; and their
+    /// assumed run shares.
     pub fn hogs(pcpus: u32, vms: &[(&str, u32, u32)], run: &[f64]) -> (Replay, HostModel) {
         let mut threads = Vec::new();
         let (mut setups, mut models) = (Vec::new(), Vec::new());
@@ -488,7 +492,7 @@ pub(super) mod tests {
         (Replay { setup, policy, values, threads, hand_over_ns: 0 }, model)
     }
 
-    /// A timer alone on its pCPU waits for nothing but the host's own switch: 8 us, 100 times a second.
+    /// A timer alone on its pCPU waits only for the host's own switch: 8 us, 100 times a second.
     #[test]
     fn what_a_switch_takes_is_waited_for() {
         let (mut host, _) = hogs(1, &[("a", 100, 1)], &[1.0]);

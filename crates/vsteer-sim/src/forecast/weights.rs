@@ -1,23 +1,24 @@
-//! Which effect do the VMs' weights have on this host? Estimated from a recording, because the kernel's effective
-//! weights differ.
+//! Estimates the effective weights of VMs from a recording, because the kernel's effective weights differ
+//! from the configured ones.
 //!
-//! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that
-//! depends on things that no recording tells. Two that were met: a task group's load that lingers on a pCPU which
-//! idles (Linux 6.16: a VM of 50 got as much as one of 25 for as long as it lived), and a weight that counts once
-//! per runnable vCPU where the average of two that never sleep is recorded as slightly more or less than
-//! two, depending on the last update (7.3).
+//! A VM's `cpu.weight` determines its part of a pCPU when all others also want it. What the kernel makes of
+//! it depends on things that no recording contains. Two such cases are known. A task group's load may remain
+//! on a pCPU that idles (Linux 6.16: a VM of weight 50 got only as much as one of 25, for its whole life).
+//! And a weight counts once per runnable vCPU, but for two vCPUs that never sleep the recorded average is
+//! slightly more or less than two, depending on the last update (7.3).
 //!
-//! Idea: the odds between running and waiting. The recorded configuration is simulated, and where a VM ran less
-//! beside its waits than simulated, its weight was less than it says. Its factor is corrected by the ratio of the
-//! two odds, and again until they agree. The factor then applies to whatever weight a plan gives the VM.
+//! Idea: compare the odds, the ratio of running to waiting. The recorded configuration is simulated. If a
+//! VM's measured odds are lower than simulated, its effective weight was lower than configured. Its factor is
+//! corrected by the ratio of the two odds, repeatedly, until they agree. The factor then applies to any
+//! weight that a plan gives the VM.
 //!
-//! In one line of tasks (7.3) there is one question only, for each VM that has several vCPUs awake all the time:
-//! does its weight count as often as it has those, or once less? Every combination is simulated, and what is
-//! nearest to the measured ready shares is taken.
+//! With one line of tasks (7.3) there is only one question for each VM with several vCPUs that are always
+//! awake: does its weight count as often as it has such vCPUs, or once less? All combinations are simulated,
+//! and the one nearest to the measured ready shares is taken.
 //!
-//! Left out: hosts where some vCPU may run on several pCPUs, for there the odds are those of where it was put, too;
-//! factors of single vCPUs; counts of more than the first four such VMs; factors that a change itself changes
-//! (`GAP(weights-moving)`: a VM that becomes busy on one vCPU more).
+//! Left out: hosts on which some vCPU may run on several pCPUs, because there the odds also depend on
+//! placement; factors of single vCPUs; counts of more than the first four such VMs; factors that a change
+//! itself changes (`GAP(weights-moving)`: a VM that becomes busy on one vCPU more).
 
 use super::replay::{Got, Replay};
 use crate::setup::VcpuSetup;
@@ -26,25 +27,26 @@ use vsteer_core::model::HostModel;
 use vsteer_core::{CpuSet, Fault};
 
 const ROUNDS: usize = 6;
-/// Odds that differ by less than this part agree: two recordings of one host differ as much.
+/// Odds that differ by less than this part agree, because two recordings of one host differ by as much.
 const AGREE: f64 = 0.03;
-/// So are ready shares that differ by less than this, summed over a VM's vCPUs: who sleeps most of the time waits
-/// much the same whatever its weight is, and a factor that made up for the rest would be wild.
+/// Ready shares that differ by less than this, summed over a VM's vCPUs, also agree. A vCPU that sleeps most
+/// of the time waits about the same for any weight, and a factor fitted to the rest would be extreme.
 const ALIKE: f64 = 0.01;
-/// No factor is beyond this: it would be something else than a weight.
+/// The largest factor. A larger one would have another cause than a weight.
 const FACTOR_MOST: f64 = 8.0;
-/// A VM whose vCPUs waited less than this part of the time, measured or simulated, has no odds.
+/// If a VM's vCPUs waited less than this part of the time, measured or simulated, it has no odds.
 const WAITED_FROM: f64 = 0.02;
-/// Most VMs whose combinations are all simulated.
+/// The most VMs whose combinations are all simulated.
 const ASKED: usize = 4;
-/// A count of weights is another one where that is so much nearer to what was measured.
+/// Another count of weights is taken only if its error is below this part of the best one.
 const NEARER: f64 = 0.9;
-/// A VM has odds of its own where one of its vCPUs is awake for so much of the time. Who sleeps more waits as ticks
-/// and slices of others lie; a factor that made up for that was wild (1.4 and 0.6 where 1 was right), so it is
-/// asked only where that brings the replay so much nearer to what was measured.
+/// A VM has its own odds if one of its vCPUs is awake for this part of the time. A vCPU that sleeps more has
+/// waits that depend on the position of ticks and slices. Factors fitted to those were extreme (1.4 and 0.6,
+/// where 1 was right). So such VMs get a factor only if the replay's error then falls below [`MUCH_NEARER`]
+/// times the error without.
 const AWAKE_FROM: f64 = 0.9;
 const MUCH_NEARER: f64 = 0.5;
-/// Worth a note.
+/// A factor that differs from 1 by this much deserves a note.
 const TOLD_FROM: f64 = 0.15;
 
 /// Running and waiting, summed over the vCPUs of a VM.
@@ -60,8 +62,8 @@ impl Odds {
     }
 }
 
-/// The factor of each VM of `host`, in its order; 1 where nothing can be said, and for hosts that were simulated.
-/// `as_it_was` is what `host` gave.
+/// The factor of each VM of `host`, in its order. It is 1 if there is no evidence, and for hosts that were
+/// simulated. `as_it_was` is the result of `host`.
 ///
 /// # Errors
 /// As [`Replay::run`].
@@ -102,8 +104,8 @@ pub fn effective(
     Ok(if off_all < MUCH_NEARER * off { of_all } else { of_awake })
 }
 
-/// The factors of those who are asked under which the ready shares of all VMs come nearest to what was `seen`, and
-/// how near.
+/// The factors of the `asked` VMs with which the ready shares of all VMs come nearest to `seen`, and the
+/// remaining error.
 fn fit(
     host: &Replay,
     as_it_was: &[Got],
@@ -134,8 +136,8 @@ fn fit(
             }
             if let (Some(seen), Some(told)) = (seen.ratio(), told.ratio()) {
                 agree &= (seen / told - 1.0).abs() <= AGREE;
-                // Half way: of two VMs that share a pCPU each factor moves both odds, and whole steps would swing
-                // for ever.
+                // Half steps: if two VMs share a pCPU, each factor moves both odds, and whole steps would
+                // oscillate forever.
                 *factor = (*factor * libm::sqrt(seen / told)).clamp(1.0 / FACTOR_MOST, FACTOR_MOST);
             }
         }
@@ -149,7 +151,7 @@ fn fit(
     Ok(best)
 }
 
-/// In one line of tasks: how often does each VM's weight count, of how often it is simulated to?
+/// With one line of tasks: how often each VM's weight counts, divided by how often the simulation counts it.
 fn counts(
     host: &Replay,
     as_it_was: &[Got],
@@ -166,7 +168,7 @@ fn counts(
     let off = |got: &[Got]| -> f64 {
         got.iter().filter(is_vcpu).filter_map(|g| Some((ready(g)? - g.ready).abs())).sum()
     };
-    // Counted up to the number of pCPUs.
+    // The count is at most the number of pCPUs.
     let most = host.setup.topology.usable().len() as f64;
     let times =
         awake(as_it_was, of_vm, host.setup.vms.len()).into_iter().map(|a| libm::round(a.all).min(most));
@@ -187,12 +189,12 @@ fn counts(
     Ok(best.1)
 }
 
-/// Parts of the time in which vCPUs of a VM have something to do, may they run or not.
+/// The part of the time in which vCPUs of a VM have something to do, whether they may run or not.
 #[derive(Debug, Clone, Copy, Default)]
 struct Awake {
-    /// Of all together.
+    /// The sum over all vCPUs.
     all: f64,
-    /// Of the one that has the most.
+    /// The largest value of one vCPU.
     most: f64,
 }
 
@@ -212,8 +214,8 @@ fn owners(host: &Replay) -> Vec<usize> {
     counts.flat_map(|(vm, setup)| std::iter::repeat_n(vm, setup.vcpus.len())).collect()
 }
 
-/// Multiplies the weights of `host` by these factors. Only what they are to each other counts: they are as large as the
-/// scheduler's scale allows, so that rounding does not cancel the factors.
+/// Multiplies the weights of `host` by these factors. Only the ratios matter. The weights become as large as
+/// the scheduler's scale allows, so that rounding does not cancel the factors.
 pub fn scale(host: &mut Replay, factors: &[f64]) {
     if factors.iter().all(|f| (f - 1.0).abs() < f64::EPSILON) {
         return;
@@ -223,7 +225,7 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
     let weight =
         |vm: &crate::setup::VmSetup, f: f64| f * f64::from(vm.weight.unwrap_or(about.default_weight));
     let wanted: Vec<f64> = host.setup.vms.iter().zip(factors).map(|(vm, f)| weight(vm, *f)).collect();
-    // Groups above VMs are some VMs' siblings: they keep their ratio to these.
+    // Groups above VMs compete with some VMs, so they keep their ratio to them.
     let of_group = |weight: Option<u32>| f64::from(weight.unwrap_or(about.default_weight));
     let groups = host.setup.groups.iter().map(|g| of_group(g.weight));
     let largest = wanted.iter().copied().chain(groups).fold(f64::MIN_POSITIVE, f64::max);
@@ -233,7 +235,7 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
     host.setup.groups.iter_mut().for_each(|g| g.weight = scaled(of_group(g.weight)));
 }
 
-/// Note about factors that differ much from 1.
+/// A note about factors that differ much from 1.
 pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
     let of: BTreeMap<&str, f64> =
         host.setup.vms.iter().map(|vm| vm.name.as_str()).zip(factors.iter().copied()).collect();
@@ -265,8 +267,8 @@ mod tests {
         effective(&host, &got, &model, WINDOW_NS, &mut || true).unwrap()
     }
 
-    /// 200 beside 50 should have got 4 to 1, and got 8 to 1: one's weight is worth twice what it says beside the
-    /// other's.
+    /// 200 beside 50 should have got 4 to 1, and got 8 to 1. So the effective ratio of weights is twice the
+    /// configured one.
     #[test]
     fn a_weight_is_worth_what_it_gave() {
         let twice = factors(&[8.0 / 9.0, 1.0 / 9.0]);
@@ -274,12 +276,12 @@ mod tests {
         assert!((ratio / 2.0 - 1.0).abs() < 0.1, "{twice:?}");
         let as_it_says = factors(&[0.8, 0.2]);
         assert!((as_it_says[0] / as_it_says[1] - 1.0).abs() < 0.1, "{as_it_says:?}");
-        // Who never waited tells nothing.
+        // A VM that never waited gives no evidence.
         assert_eq!(factors(&[1.0, 1.0]), [1.0, 1.0]);
     }
 
-    /// 7.3, two pCPUs of which these have one: a's two vCPUs and b's one. Counted twice a gets two thirds of it,
-    /// once a half.
+    /// 7.3, on one of two pCPUs: a's two vCPUs and b's one. If a's weight counts twice, a gets two thirds of
+    /// the pCPU; if once, a half.
     #[test]
     fn in_one_line_a_weight_counts_as_often_as_is_nearer() {
         let told = |run: &[f64]| {
@@ -296,9 +298,9 @@ mod tests {
         assert_eq!(told(&[0.25, 0.25, 0.5]), [0.5, 1.0]);
     }
 
-    /// The same, of a VM that its quota holds for a fourth of the time: it is awake then, too. And a VM of
-    /// sleepers, which waits for ticks and slices, is worth what it says where nothing speaks much for another
-    /// factor.
+    /// The same for a VM that its quota throttles for a fourth of the time, because it is awake then too. A
+    /// VM of sleepers, which waits for ticks and slices, keeps its configured weight unless there is strong
+    /// evidence.
     #[test]
     fn who_is_held_is_awake_and_who_sleeps_is_not_asked() {
         let on_one = |host: &mut Replay| {
@@ -313,7 +315,7 @@ mod tests {
         assert!(got[0].limited > 0.2, "{:?}", got[0]);
         assert_eq!(effective(&host, &got, &model, WINDOW_NS, &mut || true).unwrap(), [0.5, 1.0]);
 
-        // A hog of as much weight as a timer, which waited a fifth less than simulated.
+        // A hog and a timer with equal weights; the timer waited a fifth less than simulated.
         let (mut host, mut model) = hogs(2, &[("hog", 100, 1), ("timer", 100, 1)], &[0.9, 0.1]);
         on_one(&mut host);
         host.setup.vms[1].vcpus[0].demand = crate::guest::Demand::Periodic {
@@ -340,7 +342,7 @@ mod tests {
         let above = GroupSetup { name: "/machine".into(), parent: None, weight: None, quota: None };
         beside.setup.groups.push(above);
         scale(&mut beside, &[0.5, 1.0]);
-        // The group stands beside them: it is worth what b is, as before.
+        // The group competes with them. It keeps the same weight as b.
         let weights = [beside.setup.vms[0].weight, beside.setup.vms[1].weight, beside.setup.groups[0].weight];
         assert_eq!(weights, [Some(5_000), Some(10_000), Some(10_000)]);
         let told = told(&host, &[2.0, 1.0]).unwrap();

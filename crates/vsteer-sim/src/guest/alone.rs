@@ -1,4 +1,4 @@
-//! vCPUs that depend on nobody: closed loops, timers, servers, recorded bursts.
+//! vCPUs that do not depend on others: closed loops, timers, servers, recorded bursts.
 
 use super::demand::{Burst, Demand};
 use super::display::Frames;
@@ -12,7 +12,8 @@ use vsteer_core::random::Random;
 
 mod polling;
 
-/// What the following burst depends on, apart from chance. The commonest closed loop lies here, all else one step away.
+/// The state that determines the next burst, apart from chance. The most common closed loop is stored here
+/// directly, all others behind a pointer.
 #[derive(Debug, Clone)]
 enum Kind {
     SleepCompute {
@@ -28,7 +29,7 @@ enum Kind {
     Display(Box<Frames>),
     Ticked(Box<Ticked>),
     Polling(Box<Polling>),
-    /// Asked elsewhere: [`super::linked`].
+    /// Handled in [`super::linked`].
     Linked,
 }
 
@@ -36,7 +37,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 struct Ticked {
     tick_ns: u64,
-    /// Does the guest set timers to absolute times? Linux rounds a relative time up by one tick more.
+    /// Does the guest set timers to absolute times? For a relative time, Linux adds one more tick.
     moments: bool,
     guest: Guest,
 }
@@ -45,9 +46,9 @@ struct Ticked {
 struct JobLoop {
     between: Draw,
     work: Draw,
-    /// The first job, after the vCPU begins; servers draw it as any other.
+    /// The first job, after the vCPU starts. Servers draw it like any other.
     offset_ns: Option<u64>,
-    /// When the current job was released or arrived.
+    /// The release or arrival of the current job.
     released_ns: u64,
     tally: Tally,
 }
@@ -66,11 +67,11 @@ struct Released {
     jobs: Vec<Release>,
     repeat_ns: Option<u64>,
     place: usize,
-    /// When this round of them began.
+    /// The start of this round of jobs.
     from_ns: u64,
-    /// When the current job was there to be done.
+    /// The release of the current job.
     released_ns: u64,
-    /// How long each took until it was done, where they do not repeat.
+    /// How long each job took, if the jobs do not repeat.
     took_ns: Vec<u64>,
 }
 
@@ -94,7 +95,7 @@ struct Recorded {
     place: usize,
 }
 
-/// A vCPU's demand as it goes.
+/// The running state of a vCPU's demand.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(crate) struct Guest {
@@ -156,12 +157,12 @@ impl Guest {
         Guest { random, kind }
     }
 
-    /// The same, but its idle loop polls.
+    /// The same guest with an idle loop that polls.
     pub(crate) fn polling(self) -> Guest {
         Guest { random: self.random, kind: Kind::Polling(Box::new(Polling::new(self))) }
     }
 
-    /// Until when it polls now; `None` where it does not.
+    /// Until when it polls now; `None` if it does not poll.
     pub(crate) fn polls_until_ns(&self) -> Option<u64> {
         match &self.kind {
             Kind::Polling(p) => p.until_ns(),
@@ -169,7 +170,7 @@ impl Guest {
         }
     }
 
-    /// The first burst of a vCPU that begins at `now_ns`.
+    /// The first burst of a vCPU that starts at `now_ns`.
     pub(crate) fn begin(&mut self, now_ns: u64) -> Next {
         let random = &mut self.random;
         match &mut self.kind {
@@ -195,13 +196,13 @@ impl Guest {
         }
     }
 
-    /// Reads it, so that it is near when it is needed.
+    /// Loads it into the cache before it is needed.
     #[inline]
     pub(crate) fn touch(&self) {
         std::hint::black_box(self.random.peek());
     }
 
-    /// A burst is done at `now_ns`: counts it, and says what follows.
+    /// A burst ended at `now_ns`. Counts it and returns the next one.
     #[inline(always)]
     pub(crate) fn burst_done(&mut self, now_ns: u64) -> Next {
         let random = &mut self.random;
@@ -246,7 +247,7 @@ impl Guest {
         }
     }
 
-    /// What was measured of its jobs; `None` for a demand without jobs.
+    /// The measurements of its jobs; `None` for a demand without jobs.
     pub(crate) fn jobs(&self) -> Option<Jobs> {
         match &self.kind {
             Kind::Jobs(jobs) => Some(jobs.tally.jobs()),
@@ -257,7 +258,8 @@ impl Guest {
         }
     }
 
-    /// How long each of its recorded jobs took from its moment to its end, in their order; empty for other demands.
+    /// How long each of its recorded jobs took from its release to its end, in order; empty for other
+    /// demands.
     pub(crate) fn took_ns(&self) -> &[u64] {
         match &self.kind {
             Kind::Released(r) => &r.took_ns,
@@ -265,7 +267,7 @@ impl Guest {
         }
     }
 
-    /// Frames that it has shown; `None` where it shows none.
+    /// How many frames it has shown; `None` if it shows none.
     pub(crate) fn frames(&self) -> Option<u64> {
         match &self.kind {
             Kind::Display(frames) => Some(frames.shown()),
@@ -275,7 +277,7 @@ impl Guest {
         }
     }
 
-    /// What it knows of its sleeps; `None` where it keeps no count of them.
+    /// What it measures of its sleeps; `None` if it does not count them.
     pub(crate) fn sleeps(&self) -> Option<Sleeps> {
         match &self.kind {
             Kind::Display(frames) => Some(frames.sleeps()),
@@ -293,7 +295,8 @@ impl Ticked {
         self.rounded(now_ns, next)
     }
 
-    /// A sleep that begins now ends at a tick: as many as it is long, rounded up, after the one that is under way.
+    /// Rounds the end of a sleep that starts now up to a tick: the sleep's length in ticks, rounded up, after
+    /// the current tick.
     fn rounded(&self, now_ns: u64, next: Next) -> Next {
         if next.at_ns <= now_ns || next.at_ns == NEVER {
             return next;
@@ -337,7 +340,7 @@ mod tests {
         assert_eq!(g.burst_done(12), Next { at_ns: 17, work_ns: 7 });
     }
 
-    /// VIT's test program (Park et al. 2010): 30 ms asked for in a guest with a tick of 10 ms are 30 to 40.
+    /// VIT's test program (Park et al. 2010): with a guest tick of 10 ms, a sleep of 30 ms lasts 30 to 40 ms.
     #[test]
     fn a_guest_tick_rounds_sleeps_up() {
         let sleeps = Demand::SleepCompute { sleep: Times::Fixed(30), compute: Times::Fixed(5) };

@@ -1,4 +1,4 @@
-//! Which demands can a vCPU have, and which values are valid?
+//! The demands that a vCPU can have, and their valid values.
 
 use super::display::DisplaySpec;
 use super::driver::ServedSpec;
@@ -13,13 +13,13 @@ use vsteer_core::{Fault, FaultKind};
 /// A recorded burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burst {
-    /// Blocked before it, ns; 0 continues the burst before.
+    /// Sleep before it, ns; 0 continues the previous burst.
     pub sleep_ns: u64,
     /// CPU time, ns.
     pub compute_ns: u64,
 }
 
-/// What one vCPU does.
+/// The demand of one vCPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Demand {
@@ -27,23 +27,23 @@ pub enum Demand {
     Idle,
     /// Computes without end.
     Hog,
-    /// Sleeps, computes, and again; the sleep begins when the work is done (a closed loop).
+    /// Sleeps and computes in turn; the sleep starts when the work is done (a closed loop).
     SleepCompute {
         /// Length of each sleep.
         sleep: Times,
         /// CPU time of each burst.
         compute: Times,
     },
-    /// A job released every `period_ns`, whether or not the last one is done; its deadline is the next release.
+    /// A job released every `period_ns`, even if the last one is not done; its deadline is the next release.
     Periodic {
         /// Between releases, ns.
         period_ns: u64,
-        /// The first release, ns after the vCPU begins; `None`: anywhere within the first period, by the seed.
+        /// The first release, ns after the vCPU starts; `None`: at a random time within the first period.
         offset_ns: Option<u64>,
         /// CPU time of each job.
         work: Times,
     },
-    /// One server, requests first come first served (an open loop).
+    /// One server, requests served in order of arrival (an open loop).
     Server {
         /// Time between arrivals.
         between: Times,
@@ -52,56 +52,58 @@ pub enum Demand {
     },
     /// While on (by the clock), computes and sleeps in turn; then sleeps while off.
     OnOff {
-        /// How long each on phase lasts; a burst that it cuts is finished.
+        /// Length of each on phase; a burst still running at its end is completed.
         on: Times,
-        /// How long each off phase lasts.
+        /// Length of each off phase.
         off: Times,
         /// Each burst while on.
         compute: Times,
         /// Each sleep while on.
         sleep: Times,
     },
-    /// These jobs at their moments, in order, whether or not the last one is done (an open loop): timers, arrivals.
+    /// These jobs at their times, in order, even if the last one is not done (an open loop): timers,
+    /// arrivals.
     Released {
         /// Recorded work, in order of time.
         jobs: Vec<Release>,
-        /// Time after which the jobs repeat, ns; `None`: sleep for ever.
+        /// Time after which the jobs repeat, ns; `None`: sleeps forever afterwards.
         repeat_ns: Option<u64>,
     },
-    /// These bursts in order. The vCPU sleeps between them, from the end of one burst on (a closed loop).
+    /// These bursts in order. The vCPU sleeps between them, from the end of the last burst on (a closed
+    /// loop).
     Recorded {
         /// Recorded work, in order of time.
         bursts: Vec<Burst>,
-        /// Begin again at the end; else it sleeps for good.
+        /// Starts again at the end; otherwise sleeps forever.
         repeat: bool,
     },
-    /// Frames at their moments: decoded, shown when due, dropped or shown late.
+    /// Frames at their times: decoded, shown when due, dropped or shown late.
     Display(DisplaySpec),
-    /// One of a team of vCPUs that share parallel loops (OpenMP).
+    /// A member of a team of vCPUs that share parallel loops (OpenMP).
     Loop(Box<LoopSpec>),
-    /// One of the vCPUs of a VM that share a lock.
+    /// One of several vCPUs of a VM that share a lock.
     Lock(Box<LockSpec>),
     /// A server whose requests and answers pass through a driver domain (Xen's Domain-0).
     Served(Box<ServedSpec>),
-    /// A vCPU of a driver domain: hands on the requests and answers of those served through it.
+    /// A vCPU of a driver domain, which passes on the requests and answers of its servers.
     Driver,
-    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution
-    /// timers does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is
-    /// under way.
+    /// A demand with sleeps in a guest that checks its timers only at ticks. As in Linux without
+    /// high-resolution timers (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, plus one for the
+    /// current tick.
     Ticked {
-        /// Between ticks of the guest, ns; they fall on multiples of it.
+        /// The time between ticks of the guest, ns; ticks fall on multiples of it.
         tick_ns: u64,
-        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded. Or
-        /// `Display`, whose timers name moments: they fire at the first tick that is not before.
+        /// `SleepCompute`, `OnOff` or `Recorded`; releases and arrivals from outside are not rounded. Or
+        /// `Display`, whose timers name times: they fire at the first tick at or after that time.
         demand: Box<Demand>,
     },
 }
 
 impl Demand {
-    /// Is it one that can be simulated? `whose` begins each message.
+    /// Checks whether the demand can be simulated. Each message starts with `whose`.
     ///
     /// # Errors
-    /// `BadInput` for a time of 0 or beyond [`LONGEST_NS`], and for a recording that never computes.
+    /// `BadInput` for a time of 0 or above [`LONGEST_NS`], and for a recording that never computes.
     pub fn check(&self, whose: &str) -> Result<(), Fault> {
         let key = |k: &str| format!("{whose}: {k}");
         match self {
@@ -169,12 +171,12 @@ impl Demand {
         }
     }
 
-    /// Does what it wants depend on other vCPUs?
+    /// Does it depend on other vCPUs?
     pub fn is_linked(&self) -> bool {
         matches!(self, Demand::Loop(_) | Demand::Lock(_) | Demand::Served(_) | Demand::Driver)
     }
 
-    /// May its guest poll while it sleeps? One that only waits for others has patience of its own.
+    /// May its guest poll while it sleeps? A demand that waits for others has its own way to wait.
     pub(crate) fn may_poll(&self) -> bool {
         !self.is_linked()
     }

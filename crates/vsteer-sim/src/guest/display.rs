@@ -1,14 +1,13 @@
-//! Are frames shown in time? A pipeline that decodes or renders a frame, waits until it is due, shows it, and
-//! continues.
+//! A display pipeline: decodes or renders a frame, waits until it is due, shows it, and continues.
 //!
-//! Idea: one burst per frame, and perhaps a time on a device after it. Then the frame is either early, and the
-//! guest sleeps until the frame's moment (the next frame's burst begins there), or late, and is shown at once. How
-//! players differ is in what they do about lateness: catch up without limit, restart their clock beyond some
-//! lateness, or drop frames whose moment is over.
+//! Idea: each frame is one burst, perhaps followed by a time on a device. If the frame is early, the guest
+//! sleeps until the frame's time, when the burst of the next frame starts. If it is late, it is shown at
+//! once. Players differ in how they handle lateness: they catch up without limit, restart their clock above
+//! some lateness, or drop frames whose time has passed.
 //!
-//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock restarts beyond three
-//! frames); `-framedrop` drops. Left out: reordered frames, several stages on several vCPUs, the display's own
-//! refresh. A frame counts as shown when it is due, whenever the vCPU then really runs: how late that is shows in
+//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock restarts above three
+//! frames); `-framedrop` drops. Left out: reordered frames, several stages on several vCPUs, the display's
+//! own refresh. A frame counts as shown when it is due, even if the vCPU runs later; that delay is part of
 //! the sleeps.
 
 use super::jobs::{Jobs, Tally};
@@ -22,15 +21,15 @@ use vsteer_core::{Fault, FaultKind};
 /// A display pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DisplaySpec {
-    /// Between the moments of two frames, ns.
+    /// Time between two frames, ns.
     pub period_ns: u64,
     /// CPU time of each frame.
     pub work: Times,
     /// Time that each frame then takes on a device (a GPU), while the vCPU sleeps.
     pub device: Option<Times>,
-    /// Lateness, ns, after which the clock restarts with the shown frame; `None`: it catches up without limit.
+    /// Lateness, ns, after which the clock restarts with the shown frame; `None`: catches up without limit.
     pub reset_ns: Option<u64>,
-    /// Are frames whose moment is over when their turn comes left out?
+    /// Does it skip frames whose time has passed when their turn comes?
     pub drop: bool,
 }
 
@@ -46,7 +45,7 @@ impl DisplaySpec {
     }
 }
 
-/// A pipeline as it goes.
+/// The running state of a pipeline.
 #[derive(Debug, Clone)]
 pub(super) struct Frames {
     period_ns: u64,
@@ -54,7 +53,7 @@ pub(super) struct Frames {
     device: Option<Draw>,
     reset_ns: u64,
     drop: bool,
-    /// The moment of the frame that is being decoded.
+    /// The due time of the frame that is being decoded.
     due_ns: u64,
     asked: u64,
     asked_ns: u64,
@@ -72,12 +71,12 @@ impl Frames {
             due_ns: 0,
             asked: 0,
             asked_ns: 0,
-            // A frame's deadline is its moment.
+            // A frame's deadline is its due time.
             tally: Tally::new(0),
         }
     }
 
-    /// The first frame is decoded at once and due a period later.
+    /// The first frame is decoded at once and due one period later.
     pub(super) fn begin(&mut self, now_ns: u64, random: &mut Random) -> Next {
         self.due_ns = now_ns + self.period_ns;
         Next { at_ns: now_ns, work_ns: self.work.draw(random) }
@@ -108,7 +107,7 @@ impl Frames {
         self.tally.jobs()
     }
 
-    /// Frames shown.
+    /// How many frames were shown.
     pub(super) fn shown(&self) -> u64 {
         self.tally.done
     }

@@ -1,14 +1,15 @@
-//! How long does a request take that must pass Domain-0 before it is served and after? Xen's split drivers.
+//! Requests that must pass Xen's Domain-0 before and after a server handles them (Xen's split drivers).
 //!
-//! Idea: a request that arrives at the host is work for a vCPU of the driver domain first (interrupt, bridge,
-//! backend); when that is done it is handed to the server's vCPU, which wakes for it; and its answer is work for
-//! the driver domain again. Each of the three waits for a vCPU of its own, first come first served, and each vCPU
-//! for a pCPU. A response is measured from the arrival at the host to the end of the last of the three, as the
-//! client sees it but for the network.
+//! Idea: a request that arrives at the host is first work for a vCPU of the driver domain (interrupt, bridge,
+//! backend). Then it goes to the server's vCPU, which wakes for it. Its answer is again work for the driver
+//! domain. Each of the three steps waits for its vCPU, in order of arrival, and each vCPU waits for a pCPU. A
+//! response time lasts from the arrival at the host to the end of the third step, which is what the client
+//! sees without the network.
 //!
-//! Source: Fraser, Hand, Neugebauer, Pratt, Warfield, Williamson, "Safe hardware access with the Xen virtual machine
-//! monitor", OASIS 2004; Govindan et al., "Xen and co.", VEE 2007 (scheduling delays of exactly these three).
-//! Left out: batches (one interrupt for several packets); the ring's size other than by `backlog`; the network.
+//! Source: Fraser, Hand, Neugebauer, Pratt, Warfield, Williamson, "Safe hardware access with the Xen virtual
+//! machine monitor", OASIS 2004; Govindan et al., "Xen and co.", VEE 2007 (scheduling delays of exactly these
+//! three steps). Left out: batches (one interrupt for several packets); the ring's size, except for
+//! `backlog`; the network.
 
 use super::jobs::{Jobs, Tally};
 use super::poke::Poke;
@@ -21,36 +22,36 @@ use std::collections::VecDeque;
 use vsteer_core::random::Random;
 use vsteer_core::{Fault, FaultKind};
 
-/// The longest backlog that may be asked for.
+/// The largest allowed backlog.
 const BACKLOG_MAX: u32 = 1_000_000;
 
-/// What clients ask of a server.
+/// The requests for a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
     /// Requests without end.
     Drawn {
-        /// Between arrivals at the host.
+        /// Time between arrivals at the host.
         between: Times,
         /// CPU time of each request at the server.
         service: Times,
     },
-    /// These, in order, and nothing after them. None is refused, and how long each took is kept.
+    /// These requests, in order, and nothing after them. None is refused, and the time of each is kept.
     Given(Vec<Release>),
 }
 
 /// A server behind a driver domain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServedSpec {
-    /// What is asked of it.
+    /// Its requests.
     pub asked: Asked,
-    /// The VM that hands requests on: one with vCPUs of [`super::Demand::Driver`].
+    /// The VM that passes requests on: one with vCPUs of [`super::Demand::Driver`].
     pub driver: String,
-    /// CPU time there before the server.
+    /// CPU time in the driver domain before the server.
     pub before: Times,
-    /// CPU time there after it.
+    /// CPU time in the driver domain after the server.
     pub after: Times,
-    /// Requests under way; of those that are drawn, the ones that arrive beyond it are refused.
+    /// The most requests under way. Drawn requests that arrive above it are refused.
     pub backlog: u32,
 }
 
@@ -87,7 +88,7 @@ struct Task {
     arrived_ns: u64,
 }
 
-/// [`Asked`] as it goes.
+/// The running state of [`Asked`].
 #[derive(Debug, Clone)]
 enum Coming {
     Drawn {
@@ -96,7 +97,7 @@ enum Coming {
     },
     Given {
         requests: Vec<Release>,
-        /// Numbers of these requests that have arrived, and that the server has begun.
+        /// How many of these requests have arrived, and how many the server has started.
         arrived: usize,
         begun: usize,
         from_ns: u64,
@@ -120,7 +121,7 @@ impl Coming {
         }
     }
 
-    /// When the next request arrives after the one of `last_ns`.
+    /// The arrival of the next request after the one at `last_ns`.
     fn arrival_ns(&mut self, last_ns: u64, random: &mut Random) -> u64 {
         match self {
             Coming::Drawn { between, .. } => last_ns + between.draw(random),
@@ -131,7 +132,7 @@ impl Coming {
         }
     }
 
-    /// The CPU time of the request that the server begins with.
+    /// The CPU time of the request that the server starts.
     fn work_ns(&mut self, random: &mut Random) -> u64 {
         match self {
             Coming::Drawn { service, .. } => service.draw(random),
@@ -151,9 +152,9 @@ struct Server {
     before: Draw,
     after: Draw,
     backlog: usize,
-    /// The next arrival; [`NEVER`] before the server is there.
+    /// The next arrival; [`NEVER`] before the server exists.
     next_ns: u64,
-    /// Requests handed to it that wait, and the one it is at.
+    /// Waiting requests, and the current one.
     queue: VecDeque<u64>,
     current_ns: Option<u64>,
     under_way: usize,
@@ -168,14 +169,14 @@ impl Server {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// Not there yet.
+    /// Does not exist yet.
     Away,
     /// Blocked until the next arrival or answer.
     Idle,
     Busy,
 }
 
-/// A vCPU of the driver domain and the servers behind it.
+/// A vCPU of the driver domain, with its servers.
 #[derive(Debug, Clone)]
 pub(super) struct Driver {
     vcpu: u32,
@@ -186,7 +187,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The driver vCPU, and those served through it, each with its stream.
+    /// The driver vCPU and its servers, each with its random stream.
     pub(super) fn new(vcpu: u32, served: &[(u32, Random, &ServedSpec)]) -> Driver {
         let room = |spec: &ServedSpec| match &spec.asked {
             Asked::Drawn { .. } => spec.backlog as usize,
@@ -215,12 +216,12 @@ impl Driver {
         }
     }
 
-    /// The driver's vCPU is there.
+    /// The driver's vCPU starts.
     pub(super) fn begin(&mut self, now_ns: u64) -> Next {
         self.next(now_ns)
     }
 
-    /// Server `s` is there: clients begin to ask.
+    /// Server `s` starts, and clients start to send requests.
     pub(super) fn begin_server(&mut self, s: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
         let server = &mut self.servers[s];
         if let Coming::Given { from_ns, .. } = &mut server.coming {
@@ -228,14 +229,14 @@ impl Driver {
         }
         server.next_ns = server.coming.arrival_ns(now_ns, &mut server.random);
         if self.doing == Doing::Idle {
-            // It would sleep past this arrival.
+            // Otherwise it would sleep past this arrival.
             let at_ns = self.first_ns();
             pokes.push(Poke { vcpu: self.vcpu, at_ns, work_ns: 1 });
         }
         NO_MORE
     }
 
-    /// A burst of the driver's vCPU is done.
+    /// A burst of the driver's vCPU has ended.
     pub(super) fn burst_done(&mut self, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
         if let Some(task) = self.current.take() {
             let server = &mut self.servers[task.server];
@@ -259,7 +260,7 @@ impl Driver {
         self.next(now_ns)
     }
 
-    /// A burst of server `s` is done: its answer goes to the driver.
+    /// A burst of server `s` has ended: its answer goes to the driver.
     pub(super) fn served(&mut self, s: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
         self.admit(now_ns);
         let server = &mut self.servers[s];
@@ -277,13 +278,13 @@ impl Driver {
         next
     }
 
-    /// What the driver's vCPU does next: the first task, or asleep until the next arrival.
+    /// The driver's vCPU next does the first task, or sleeps until the next arrival.
     fn next(&mut self, now_ns: u64) -> Next {
         self.admit(now_ns);
         self.current = self.queue.pop_front();
         let Some(task) = self.current else {
             self.doing = Doing::Idle;
-            // The interrupt itself takes a nanosecond; what it brings is admitted when that is over.
+            // The interrupt itself takes one nanosecond. Its requests are admitted after that.
             return Next { at_ns: self.first_ns(), work_ns: 1 };
         };
         self.doing = Doing::Busy;
@@ -296,7 +297,7 @@ impl Driver {
         self.servers.iter().map(|s| s.next_ns).min().unwrap_or(NEVER)
     }
 
-    /// Queues what has arrived by now, in the order of arrival.
+    /// Queues the requests that have arrived by now, in order of arrival.
     fn admit(&mut self, now_ns: u64) {
         loop {
             let first = self.servers.iter().enumerate().min_by_key(|(i, s)| (s.next_ns, *i));
@@ -313,12 +314,12 @@ impl Driver {
         }
     }
 
-    /// Requests of server `s`, from their arrival to the end of their answer.
+    /// The requests of server `s`, from their arrival to the end of their answer.
     pub(super) fn jobs(&self, s: usize) -> Jobs {
         self.servers[s].tally.jobs()
     }
 
-    /// How long each of its given requests took, in their order.
+    /// How long each of its given requests took, in order.
     pub(super) fn took_ns(&self, s: usize) -> &[u64] {
         match &self.servers[s].coming {
             Coming::Given { took_ns, .. } => took_ns,
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(d.burst_done(1062, &mut pokes).work_ns, 20);
         d.burst_done(1082, &mut pokes);
         assert_eq!((d.jobs(0).done, d.jobs(0).response_ns), (1, 82));
-        // Those that arrive while two are under way are refused.
+        // Requests that arrive while two are under way are refused.
         assert_eq!(d.burst_done(6000, &mut pokes).work_ns, 10);
         assert_eq!(d.jobs(0).dropped, 3, "of those at 2000, 3000, 4000, 5000, 6000 two are taken");
     }

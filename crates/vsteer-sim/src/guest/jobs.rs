@@ -1,29 +1,30 @@
-//! What did a guest get done, and how long did its sleeps last as it saw them?
+//! Measurements of a guest: its finished jobs, and the length of its sleeps as it sees them.
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
 
-/// What was measured of a guest's jobs: from the release or arrival of each to its end.
+/// The measured jobs of a guest: from the release or arrival of each to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Jobs {
     /// Jobs done.
     pub done: u64,
-    /// Of these, how many after their deadline (the next release; a frame's moment); 0 for servers, which have none.
+    /// How many of these ended after their deadline (the next release; a frame's due time); 0 for servers,
+    /// which have no deadlines.
     pub late: u64,
-    /// Requests refused or frames dropped: never done.
+    /// Refused requests or dropped frames, which were never done.
     pub dropped: u64,
     /// Sum of all response times, ns.
     pub response_ns: u64,
-    /// The longest, ns.
+    /// The longest response time, ns.
     pub response_max_ns: u64,
     /// Response times of all jobs.
     pub response: Histogram,
 }
 
-/// [`Jobs`] as they are counted.
+/// [`Jobs`] while they are counted.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
-    /// `u64::MAX` for none.
+    /// `u64::MAX` for no deadline.
     deadline_ns: u64,
     pub(super) done: u64,
     late: u64,
@@ -66,24 +67,24 @@ impl Tally {
     }
 }
 
-/// What a guest knows of its own sleeps, where it measures them itself.
+/// What a guest measures of its own sleeps.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sleeps {
-    /// Sleeps asked for.
+    /// Requested sleeps.
     pub asked: u64,
-    /// How long they were to be, ns, all together; 0 where the guest does not say.
+    /// Sum of the requested lengths, ns; 0 if the guest does not report it.
     pub asked_ns: u64,
-    /// Sleeps whose end the guest saw itself: those of a guest that polls.
+    /// Sleeps whose end the guest saw itself (those of a guest that polls).
     pub seen: u64,
-    /// From the begin of each of these until the guest went on, ns, all together.
+    /// Sum of the times from the start of each of these until the guest continued, ns.
     pub took_ns: u64,
-    /// From the begin of each of these until the work after it was done, ns, all together.
+    /// Sum of the times from the start of each of these until the work after it was done, ns.
     pub cycle_ns: u64,
     /// How long each of these took.
     pub took: Histogram,
 }
 
-/// [`Sleeps`] as a guest that polls counts them.
+/// [`Sleeps`] while a guest that polls counts them.
 #[derive(Debug, Clone)]
 pub(super) struct Naps {
     seen: u64,

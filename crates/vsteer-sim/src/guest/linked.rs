@@ -1,10 +1,9 @@
-//! Whose work is done when somebody else is? vCPUs that depend on each other: who belongs together, and what the
-//! end of one burst changes for others.
+//! vCPUs that depend on each other: which belong together, and how the end of one burst affects others.
 //!
-//! Idea: a linked vCPU is asked as any other what it does next; the answer may come with [`Poke`]s, each the next
-//! burst of another vCPU that waited for this. The engine wakes a poked vCPU that is blocked, and gives one that
-//! spins (on a pCPU or preempted) its new work in place of the endless one. A vCPU is never poked while it
-//! computes.
+//! Idea: like any other vCPU, a linked one is asked what it does next. The answer may include [`Poke`]s. Each
+//! is the next burst of another vCPU that waited for this. The engine wakes a poked vCPU that is blocked. If
+//! the poked vCPU spins (on a pCPU or preempted), it gets the new work in place of the endless one. A vCPU is
+//! never poked while it computes.
 
 use super::Next;
 use super::demand::Demand;
@@ -24,7 +23,7 @@ enum Link {
     Driver(Driver),
 }
 
-/// A vCPU's place: the link, and which member of it.
+/// The position of a vCPU: its link, and its member number in it.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     link: u32,
@@ -40,7 +39,7 @@ const NOWHERE: Place = Place { link: u32::MAX, member: 0 };
 pub(crate) struct Links {
     links: Vec<Link>,
     places: Vec<Place>,
-    /// What is to be carried out; emptied by the engine.
+    /// The pokes that the engine must execute; the engine empties the list.
     pub(crate) pokes: Vec<Poke>,
 }
 
@@ -54,14 +53,14 @@ pub(crate) struct Linked<'a> {
     pub(crate) demands: Vec<&'a Demand>,
 }
 
-/// Members of one link of a VM: their vCPUs' numbers and streams.
+/// Members of one link of a VM: the numbers of their vCPUs, and their random streams.
 type Members = Vec<(u32, Random)>;
 
 impl Links {
-    /// Who belongs together among these VMs.
+    /// Finds which vCPUs of these VMs belong together.
     ///
     /// # Errors
-    /// `BadInput` for members that do not say the same, a driver that is not there, a driver that polls.
+    /// `BadInput` for members with different specifications, a missing driver, or a driver that polls.
     pub(crate) fn new(vms: &[Linked<'_>], seed: u64) -> Result<Links, Fault> {
         let demands = || vms.iter().flat_map(|vm| vm.demands.iter().copied());
         if !demands().any(Demand::is_linked) {
@@ -126,7 +125,7 @@ impl Links {
         self.links.push(link);
     }
 
-    /// Servers are dealt to the vCPUs of their driver in turn.
+    /// Distributes servers over the vCPUs of their driver in turn.
     fn add_drivers(&mut self, vms: &[Linked<'_>], seed: u64, drivers: &[(&str, u32)]) -> Result<(), Fault> {
         let mut served: Vec<Vec<(u32, Random, &ServedSpec)>> = vec![Vec::new(); drivers.len()];
         let mut vcpu = 0;
@@ -161,7 +160,7 @@ impl Links {
         self.places.get(v).is_some_and(|p| p.link != NOWHERE.link)
     }
 
-    /// The first burst of a linked vCPU that begins at `now_ns`.
+    /// The first burst of a linked vCPU that starts at `now_ns`.
     pub(crate) fn begin(&mut self, v: usize, now_ns: u64) -> Next {
         let Place { link, member } = self.places[v];
         let (m, pokes) = (member as usize, &mut self.pokes);
@@ -173,7 +172,8 @@ impl Links {
         }
     }
 
-    /// A burst of a linked vCPU is done at `now_ns`: what follows for it; what follows for others is in `pokes`.
+    /// A burst of a linked vCPU ended at `now_ns`. Returns what it does next; `pokes` has what others do
+    /// next.
     pub(crate) fn burst_done(&mut self, v: usize, now_ns: u64, hot: &[Hot]) -> Next {
         let Place { link, member } = self.places[v];
         let (m, pokes) = (member as usize, &mut self.pokes);
@@ -185,7 +185,7 @@ impl Links {
         }
     }
 
-    /// What was measured of its jobs.
+    /// The measurements of its jobs.
     pub(crate) fn jobs(&self, v: usize) -> Option<Jobs> {
         let Place { link, member } = self.places[v];
         match &self.links[link as usize] {
@@ -196,7 +196,7 @@ impl Links {
         }
     }
 
-    /// How long each given request of a server took, in their order; empty for any other vCPU.
+    /// How long each given request of a server took, in order; empty for any other vCPU.
     pub(crate) fn took_ns(&self, v: usize) -> &[u64] {
         let Place { link, member } = self.places[v];
         match &self.links[link as usize] {

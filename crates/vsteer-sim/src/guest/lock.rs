@@ -1,17 +1,18 @@
-//! What does a preempted lock holder cost? vCPUs of a VM that share a lock: spinlocks, and mutexes that sleep.
+//! The cost of a preempted lock holder: vCPUs of a VM that share a lock (spinlocks, and mutexes that sleep).
 //!
-//! Idea: each vCPU computes outside the lock, wants it, computes inside, and lets it go. A vCPU that wants a held
-//! lock waits as [`Waiting`] says. A spinning vCPU runs for nothing. A vCPU that releases the lock passes it on: to
-//! the one that has waited longest (a ticket lock), whether or not it is on a pCPU, or to the one among those on a
-//! pCPU that has waited longest (a test-and-set lock, which who runs wins).
+//! Idea: each vCPU computes outside the lock, wants it, computes inside, and releases it. A vCPU that wants a
+//! held lock waits as [`Waiting`] says. A spinning vCPU uses CPU time without progress. A vCPU that releases
+//! the lock passes it on. With a ticket lock it goes to the vCPU that has waited longest, even if that is not
+//! on a pCPU. With a test-and-set lock it goes to the one on a pCPU that has waited longest, because only a
+//! running vCPU can take it.
 //!
-//! What follows: while the holder, or under a ticket lock the next in turn, waits for a pCPU, all others spin:
-//! lock-holder preemption and lock-waiter preemption.
+//! What follows: while the holder waits for a pCPU, all others spin (lock-holder preemption). With a ticket
+//! lock the same happens while the next in turn waits (lock-waiter preemption).
 //!
-//! Source: Uhlig, LeVasseur, Skoglund, Dannowski, "Towards scalable multiprocessor virtual machines", VM 2004;
-//! Friebel and Biemueller, "How to deal with lock holder preemption", Xen Summit 2008. Left out: the cost of the
-//! lock's cache line; kicks of paravirtual locks take no time; which of several that run wins a test-and-set lock
-//! is chance in hardware and here who waited longest.
+//! Source: Uhlig, LeVasseur, Skoglund, Dannowski, "Towards scalable multiprocessor virtual machines", VM
+//! 2004; Friebel and Biemueller, "How to deal with lock holder preemption", Xen Summit 2008. Left out: the
+//! cost of the lock's cache line; kicks of paravirtual locks take no time. If several vCPUs run, in hardware
+//! chance decides which wins a test-and-set lock; here it is the one that has waited longest.
 
 use super::jobs::{Jobs, Tally};
 use super::poke::{Poke, Runs, Waiting};
@@ -22,30 +23,30 @@ use std::collections::VecDeque;
 use vsteer_core::Fault;
 use vsteer_core::random::Random;
 
-/// Who gets a lock next.
+/// Which vCPU gets a lock next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Who has waited longest.
+    /// The one that has waited longest.
     Ticket,
-    /// Who has waited longest of those on a pCPU.
+    /// The one that has waited longest of those on a pCPU.
     Running,
 }
 
-/// A lock's use; the same for all vCPUs that share it.
+/// How vCPUs use a lock; the same for all vCPUs that share it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LockSpec {
     /// vCPUs of a VM with the same number share a lock.
     pub lock: u32,
     /// CPU time before each turn with the lock.
     pub outside: Times,
-    /// A sleep before that.
+    /// A sleep before the time outside.
     pub sleep: Option<Times>,
     /// CPU time with the lock.
     pub inside: Times,
-    /// How it waits.
+    /// How a vCPU waits for the lock.
     pub wait: Waiting,
-    /// Who is next.
+    /// Which vCPU gets the lock next.
     pub order: Order,
 }
 
@@ -75,7 +76,7 @@ struct Member {
     tally: Tally,
 }
 
-/// A lock as it goes.
+/// The running state of a lock.
 #[derive(Debug, Clone)]
 pub(super) struct Lock {
     outside: Draw,
@@ -84,14 +85,14 @@ pub(super) struct Lock {
     wait: Waiting,
     order: Order,
     holder: Option<usize>,
-    /// When it was handed to its holder; `None` where that took it while running.
+    /// When it was passed to its holder; `None` if the holder took it while running.
     handed_ns: Option<u64>,
     waiting: VecDeque<usize>,
     members: Vec<Member>,
 }
 
 impl Lock {
-    /// The lock of these vCPUs, each with its stream.
+    /// The lock of these vCPUs, each with its random stream.
     pub(super) fn new(spec: &LockSpec, vcpus: &[(u32, Random)]) -> Lock {
         let member = |(vcpu, random): &(u32, Random)| Member {
             vcpu: *vcpu,
@@ -133,7 +134,7 @@ impl Lock {
                 self.hand_on(now_ns, runs, pokes);
                 self.outside(m, now_ns)
             }
-            // Its patience is over; it keeps its place.
+            // It stops spinning and sleeps, and keeps its place in the queue.
             Doing::Spin => {
                 self.members[m].doing = Doing::Sleep;
                 NO_MORE
@@ -152,7 +153,8 @@ impl Lock {
     fn want(&mut self, m: usize, now_ns: u64, runs: Runs<'_>, pokes: &mut Vec<Poke>) -> Next {
         self.members[m].wanted_ns = now_ns;
         if let Some(h) = self.holder {
-            // A test-and-set lock that was let go while nobody was there to take it is free for who comes first.
+            // If no vCPU was on a pCPU when a test-and-set lock was released, the lock is free for the first
+            // one that runs.
             let untouched =
                 self.handed_ns.is_some_and(|handed_ns| runs.not_since(self.members[h].vcpu, handed_ns));
             if self.order == Order::Ticket || !untouched {
@@ -160,7 +162,7 @@ impl Lock {
                 return self.waits(m, now_ns);
             }
             let next = self.waits(h, now_ns);
-            // One that sleeps was woken for it, and spins now.
+            // A sleeping vCPU was woken for the lock, and spins now.
             self.members[h].doing = Doing::Spin;
             let work_ns = if next == NO_MORE { 1 } else { next.work_ns };
             pokes.push(Poke { vcpu: self.members[h].vcpu, at_ns: now_ns, work_ns });
@@ -191,7 +193,7 @@ impl Lock {
         pokes.push(Poke { vcpu: member.vcpu, at_ns: now_ns, work_ns });
     }
 
-    /// Turns with the lock: from wanting it to letting it go.
+    /// Its turns with the lock, from wanting it to releasing it.
     pub(super) fn jobs(&self, m: usize) -> Option<Jobs> {
         Some(self.members[m].tally.jobs())
     }

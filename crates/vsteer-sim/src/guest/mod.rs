@@ -1,21 +1,22 @@
-//! What does a vCPU want? Demand models: when it wakes, and how much CPU it then needs.
+//! Demand models of vCPUs: when a vCPU wakes, and how much CPU it then needs.
 //!
-//! Idea: to a hypervisor a guest is a sequence of bursts. The engine asks once per burst, when the last one is done:
-//! when does the next begin, and how long is it? A beginning that is past by then (a backlogged server, a late timer)
-//! means that the vCPU does not block at all. So arrivals that fall into busy time cost no event, and a wait in the
-//! guest's own queue follows from the two times without being simulated.
+//! Idea: to a hypervisor a guest is a sequence of bursts. The engine asks once per burst, when the last one
+//! has ended: when does the next one start, and how long is it? If that start is in the past (a backlogged
+//! server, a late timer), the vCPU does not block at all. So arrivals during busy time cost no event. The
+//! wait in the guest's own queue follows from the two times without simulation.
 //!
-//! - `alone`: vCPUs that depend on nobody (jobs, timers, servers, recorded bursts), and [`display`] pipelines.
-//! - `linked`: vCPUs whose bursts depend on others' ([`team`]: OpenMP loops; [`lock`]: a lock of a VM; [`driver`]:
-//!   Xen's Domain-0 between a client and a server). Beside the answer for itself such a burst ends others' waiting: the
-//!   pokes, which the engine carries out.
-//! - `polling`: a guest whose idle loop does not give its pCPU up.
+//! - `alone`: vCPUs that do not depend on others (jobs, timers, servers, recorded bursts), and [`display`]
+//!   pipelines.
+//! - `linked`: vCPUs whose bursts depend on others' ([`team`]: OpenMP loops; [`lock`]: a lock of a VM;
+//!   [`driver`]: Xen's Domain-0 between a client and a server). The end of such a burst also ends the waiting
+//!   of others. The engine executes these pokes.
+//! - `polling`: a guest whose idle loop keeps its pCPU.
 //!
-//! [`demand`] is what may be asked for, [`times`] the distributions, [`jobs`] what was measured.
+//! [`demand`] has the possible demands, [`times`] the distributions, [`jobs`] the measurements.
 //!
-//! Source: closed forms for the servers are Kleinrock, Queueing Systems I (M/M/1, M/D/1; FCFS).
-//! Left out: threads inside a vCPU. A guest that runs more threads than it has vCPUs does so here without switching
-//! between them.
+//! Source: closed forms for the servers are Kleinrock, Queueing Systems I (M/M/1, M/D/1; FCFS). Left out:
+//! threads inside a vCPU. If a guest runs more threads than vCPUs, the simulation does not switch between
+//! them.
 
 pub(super) mod alone;
 pub mod demand;
@@ -35,10 +36,10 @@ pub use jobs::{Jobs, Sleeps};
 pub use release::Release;
 pub use times::Times;
 
-/// The next burst: when it begins and how much CPU it needs.
+/// The next burst: its start, and its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
-    /// When, ns; the past for work that already waits, [`super::event::NEVER`] for none.
+    /// The start, ns. A past time means that work already waits; [`super::event::NEVER`] means none.
     pub at_ns: u64,
     /// CPU time at full speed, ns; `u64::MAX` never ends.
     pub work_ns: u64,

@@ -1,4 +1,4 @@
-//! What passes between vCPUs that depend on each other: the next burst of one that waited, and how one waits.
+//! What vCPUs that depend on each other exchange: the next burst of a waiting vCPU, and how a vCPU waits.
 
 use super::times::positive;
 use super::{NO_MORE, Next};
@@ -12,28 +12,28 @@ use vsteer_core::Fault;
 pub struct Poke {
     /// vCPU that gets the burst.
     pub vcpu: u32,
-    /// When it begins, ns; later than now only for one that is blocked.
+    /// Its start, ns; later than now only for a blocked vCPU.
     pub at_ns: u64,
     /// CPU time at full speed, ns.
     pub work_ns: u64,
 }
 
-/// Who is on a pCPU.
+/// Which vCPUs are on a pCPU.
 #[derive(Clone, Copy)]
 pub(super) struct Runs<'a>(&'a [Hot]);
 
 impl Runs<'_> {
-    /// As these vCPUs are now.
+    /// The present states of these vCPUs.
     pub(super) fn of(hot: &[Hot]) -> Runs<'_> {
         Runs(hot)
     }
 
-    /// Is `v` on one now?
+    /// Is `v` on a pCPU now?
     pub(super) fn now(self, v: u32) -> bool {
         self.0[v as usize].state() == State::Running
     }
 
-    /// Has `v` been on none since `ns`, for certain?
+    /// Has `v` certainly been on no pCPU since `ns`?
     pub(super) fn not_since(self, v: u32, ns: u64) -> bool {
         let hot = &self.0[v as usize];
         hot.state() != State::Running && hot.since_ns() <= ns
@@ -44,7 +44,7 @@ impl Runs<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Waiting {
-    /// It spins until they are there.
+    /// It spins until they arrive.
     Spin,
     /// It sleeps.
     Sleep,
@@ -60,7 +60,7 @@ impl Waiting {
         }
     }
 
-    /// What a vCPU does that begins to wait now.
+    /// What a vCPU does that starts to wait now.
     pub(super) fn next(self, now_ns: u64) -> Next {
         match self {
             Waiting::Spin => Next { at_ns: now_ns, work_ns: u64::MAX },

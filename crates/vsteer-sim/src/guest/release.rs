@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use vsteer_core::span::LONGEST_NS;
 use vsteer_core::{Fault, FaultKind};
 
-/// A recorded job that came at a moment of its own.
+/// A job that arrives at a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// When it was there to be done, ns after the vCPU begins.
+    /// Its arrival, ns after the vCPU starts.
     pub at_ns: u64,
     /// CPU time, ns.
     pub compute_ns: u64,
 }
 
 impl Release {
-    /// Are they in order, and can they be done? `whose` begins each message.
+    /// Are they in order and valid? Each message starts with `whose`.
     pub(super) fn check_all(all: &[Release], whose: &str) -> Result<(), Fault> {
         let key = |k: &str| format!("{whose}: {k}");
         let wrong = |r: &Release| r.compute_ns == 0 || r.compute_ns.max(r.at_ns) > LONGEST_NS;

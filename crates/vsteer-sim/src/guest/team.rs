@@ -1,19 +1,19 @@
-//! How long does a parallel loop take when its threads are vCPUs that somebody else schedules? OpenMP's loops and
-//! tasks.
+//! Parallel loops and tasks of OpenMP whose threads are vCPUs.
 //!
-//! Idea: a team of vCPUs of one VM goes through the same parallel region again and again. Its iterations are dealt
-//! out (static: beforehand; dynamic: a chunk whenever a thread has none; task: one by one, after the first thread
-//! has made them all into tasks), and a region is over when the last thread has come to the barrier. Threads that
-//! are there wait: they spin, sleep, or spin for a while and then sleep. Between regions the first thread may
-//! compute alone, and may sleep before that (for a time, or until the next moment of a period).
+//! Idea: a team of vCPUs of one VM executes the same parallel region repeatedly. Its schedule distributes the
+//! iterations. Static: in advance. Dynamic: a chunk whenever a thread has none. Task: one by one, after the
+//! first thread has made tasks of all of them. A region ends when the last thread reaches the barrier.
+//! Threads at the barrier wait: they spin, sleep, or spin for a while and then sleep. Between regions the
+//! first thread may compute alone. Before that, it may sleep (for a time, or until the next start of a
+//! period).
 //!
-//! What follows: a thread whose vCPU waits for a pCPU keeps all others; spinning ones use up CPU time that others could
-//! have; dynamic schedules let the others take what a waiting one does not.
+//! What follows: a thread whose vCPU waits for a pCPU delays all others. Spinning threads use CPU time that
+//! others could have. With dynamic schedules, the others take the iterations that a waiting thread does not.
 //!
 //! Source: OpenMP Application Programming Interface 5.0, 2.9.2 (schedules) and 2.10 (tasks); libgomp's
-//! `GOMP_SPINCOUNT` and `OMP_WAIT_POLICY` for how long threads spin. Left out: `guided`; nested regions; threads of
-//! one vCPU taking turns (those beyond the number of vCPUs add their share of a static schedule to that of the vCPU
-//! they are on); contention for the loop's counter.
+//! `GOMP_SPINCOUNT` and `OMP_WAIT_POLICY` for how long threads spin. Left out: `guided`; nested regions;
+//! threads that share a vCPU in turns (a thread above the number of vCPUs adds its share of a static schedule
+//! to its vCPU's); contention for the loop's counter.
 
 use super::jobs::{Jobs, Tally};
 use super::poke::{Poke, Waiting};
@@ -27,18 +27,18 @@ use vsteer_core::{Fault, FaultKind};
 #[cfg(test)]
 mod tests;
 
-/// More iterations than this of one loop are a typing error.
+/// The most iterations of one loop; more would be a typing error.
 const ITERATIONS_MAX: u64 = 10_000_000;
-/// And more threads of one team.
+/// The most threads of one team.
 const THREADS_MAX: u32 = 4096;
 
-/// How iterations are dealt out.
+/// How iterations are distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
-    /// Chunks to threads in turn, beforehand; one chunk each unless said.
+    /// Chunks to threads in turn, in advance; without a chunk size, one chunk each.
     Static,
-    /// A chunk of 1, or as said, to each thread that has none.
+    /// A chunk (1 by default) to each thread that has none.
     Dynamic,
     /// As dynamic, after the first thread has made every chunk a task.
     Task,
@@ -50,33 +50,33 @@ pub enum Schedule {
 pub enum Pause {
     /// Sleeps for this time.
     For(Times),
-    /// Sleeps until this time after the last region was due (a period, or arrivals), and continues at once if that
-    /// time has passed. The first is due anywhere within such a time, by the seed.
+    /// Sleeps until this time after the last region was due (a period, or arrivals). If that time has passed,
+    /// continues at once. The first region is due at a random time within the first such time.
     Every(Times),
 }
 
-/// A team's loop; the same for all of its vCPUs.
+/// The loop of a team; the same for all of its vCPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopSpec {
     /// vCPUs of a VM with the same number are a team.
     pub team: u32,
     /// Iterations of a region.
     pub iterations: u64,
-    /// CPU time of each.
+    /// CPU time of each iteration.
     pub work: Times,
-    /// How they are dealt out.
+    /// How iterations are distributed.
     pub schedule: Schedule,
-    /// Iterations dealt out together; `None`: the schedule's own.
+    /// Iterations per chunk; `None`: the schedule's default.
     pub chunk: Option<u64>,
-    /// Threads; `None`: as many as vCPUs.
+    /// Threads; `None`: one per vCPU.
     pub threads: Option<u32>,
-    /// CPU time for taking a chunk, and for making one a task, ns.
+    /// CPU time to take a chunk, and to make a task of one, ns.
     pub overhead_ns: u64,
     /// How threads wait at the barrier, and for the next region.
     pub wait: Waiting,
     /// CPU time of the first thread between regions.
     pub serial: Option<Times>,
-    /// Its sleep before that.
+    /// A sleep of the first thread before that.
     pub pause: Option<Pause>,
 }
 
@@ -115,12 +115,12 @@ impl LoopSpec {
         }
     }
 
-    /// How many iterations a static schedule gives each of `vcpus`.
+    /// How many iterations a static schedule gives to each of `vcpus`.
     fn dealt(&self, vcpus: u32) -> Vec<u64> {
         let threads = u64::from(self.threads.unwrap_or(vcpus));
         let mut dealt = vec![0; vcpus as usize];
         match self.chunk {
-            // Without a chunk they differ by one at most.
+            // Without a chunk size, they differ by at most one.
             None => (0..threads).for_each(|t| {
                 let more = u64::from(t < self.iterations % threads);
                 dealt[(t % u64::from(vcpus)) as usize] += self.iterations / threads + more;
@@ -134,18 +134,18 @@ impl LoopSpec {
     }
 }
 
-/// What a member of a team is about.
+/// The present activity of a team's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// Iterations.
+    /// Computes iterations.
     Work,
-    /// Waiting, on a pCPU whenever it gets one.
+    /// Waits, and spins whenever it has a pCPU.
     Spin,
-    /// Waiting, blocked; also before everybody is there.
+    /// Waits, blocked; also before all members exist.
     Sleep,
-    /// The first member: it knows that the region is over.
+    /// Only the first member: it knows that the region has ended.
     Told,
-    /// The first: what lies between regions.
+    /// Only the first member: the serial part between regions.
     Between,
 }
 
@@ -156,7 +156,7 @@ struct Member {
     doing: Doing,
 }
 
-/// [`Pause`] as it is drawn.
+/// [`Pause`] with its random draws.
 #[derive(Debug, Clone)]
 enum Rest {
     Not,
@@ -164,7 +164,7 @@ enum Rest {
     Every(Draw),
 }
 
-/// A team as it goes.
+/// The running state of a team.
 #[derive(Debug, Clone)]
 pub(super) struct Team {
     work: Draw,
@@ -175,12 +175,12 @@ pub(super) struct Team {
     wait: Waiting,
     serial: Option<Draw>,
     rest: Rest,
-    /// Iterations of each in a static schedule.
+    /// Iterations of each member in a static schedule.
     dealt: Vec<u64>,
     members: Vec<Member>,
     begun: usize,
     arrived: usize,
-    /// Iterations dealt out of the present region.
+    /// How many iterations of the present region have been given out.
     taken: u64,
     region_ns: u64,
     due_ns: u64,
@@ -188,7 +188,7 @@ pub(super) struct Team {
 }
 
 impl Team {
-    /// The team of these vCPUs, each with its stream.
+    /// The team of these vCPUs, each with its random stream.
     pub(super) fn new(spec: &LoopSpec, vcpus: &[(u32, Random)]) -> Team {
         let n = vcpus.len() as u32;
         let member =
@@ -220,7 +220,7 @@ impl Team {
         }
     }
 
-    /// A member is there; the last one to come begins the first region.
+    /// A member starts. The last one to start begins the first region.
     pub(super) fn begin(&mut self, m: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
         self.begun += 1;
         if self.begun < self.members.len() {
@@ -252,7 +252,7 @@ impl Team {
                 self.tally.count(now_ns - self.region_ns);
                 self.over(m, now_ns, pokes)
             }
-            // Its patience is over.
+            // It stops spinning and sleeps.
             Doing::Spin => {
                 self.members[m].doing = Doing::Sleep;
                 NO_MORE
@@ -266,7 +266,7 @@ impl Team {
         }
     }
 
-    /// The region is over; `m` came last.
+    /// The region has ended; `m` came last.
     fn over(&mut self, m: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
         if self.serial.is_none() && matches!(self.rest, Rest::Not) {
             return self.start(m, now_ns, now_ns, pokes);
@@ -279,7 +279,7 @@ impl Team {
         self.waits(m, now_ns)
     }
 
-    /// The first thread alone.
+    /// The part of the first thread alone.
     fn between(&mut self, now_ns: u64) -> Next {
         let first = &mut self.members[0];
         first.doing = Doing::Between;
@@ -288,7 +288,7 @@ impl Team {
             Rest::For(pause) => now_ns + pause.draw(&mut first.random),
             Rest::Every(every) => {
                 let every_ns = every.draw(&mut first.random);
-                // What is over by more is left out: the next region is due at once.
+                // If it is late by more, the rest is dropped: the next region is due at once.
                 self.due_ns = (self.due_ns + every_ns).max(now_ns.saturating_sub(every_ns));
                 self.due_ns.max(now_ns)
             }
@@ -297,13 +297,13 @@ impl Team {
         Next { at_ns, work_ns }
     }
 
-    /// A region begins; `m` is who computes now, all others wait. `region_ns` is when it should have begun.
+    /// A region begins. `m` computes now, all others wait. `region_ns` is when it should have begun.
     fn start(&mut self, m: usize, now_ns: u64, region_ns: u64, pokes: &mut Vec<Poke>) -> Next {
         (self.arrived, self.taken, self.region_ns) = (0, 0, region_ns);
         let mut own = None;
         for k in 0..self.members.len() {
             let Some(work_ns) = self.first(k) else {
-                // Nothing for it: it is at the barrier.
+                // It has no iterations, so it is at the barrier.
                 self.arrived += 1;
                 continue;
             };

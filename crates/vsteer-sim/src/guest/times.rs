@@ -1,5 +1,4 @@
-//! How long is a sleep, a job, a gap between arrivals? Distributions of times, as they are asked for and as they
-//! are drawn.
+//! Distributions of times (sleeps, jobs, gaps between arrivals), and drawing from them.
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::random::Random;
@@ -52,7 +51,7 @@ pub(super) fn positive(key: &str, ns: u64) -> Result<(), Fault> {
         .help(format!("give a time from 1 to {LONGEST_NS} ns")))
 }
 
-/// [`Times`] in 16 bytes: two of them and a generator fit into a cache line.
+/// [`Times`] in 16 bytes, so that two of them and a generator fit into a cache line.
 #[derive(Debug, Clone)]
 pub(super) enum Draw {
     Fixed(u64),
@@ -81,7 +80,7 @@ impl Draw {
         }
     }
 
-    /// The sum of `n` of them, ns.
+    /// The sum of `n` drawn times, ns.
     pub(super) fn sum(&self, n: u64, random: &mut Random) -> u64 {
         match self {
             Draw::Fixed(ns) => ns.saturating_mul(n),

@@ -1,4 +1,4 @@
-//! Which demand does a vCPU have in a scenario file? Each form stands for one [`crate::guest::Demand`].
+//! The demand of a vCPU in a scenario file. Each form stands for one [`crate::guest::Demand`].
 
 use crate::guest::display::DisplaySpec;
 use crate::guest::driver::{Asked, ServedSpec};
@@ -81,62 +81,62 @@ pub enum DemandForm {
         /// CPU time of each burst.
         compute: TimesForm,
     },
-    /// A timer: a job at every period, whether or not the last one is done.
+    /// A timer: a job in every period, even if the last one is not done.
     Periodic {
         /// Between releases.
         period: Span,
-        /// The first release; none: anywhere within a period, by the seed.
+        /// The first release; default: at a random time within a period.
         #[serde(default)]
         offset: Option<Span>,
         /// CPU time of each job.
         work: TimesForm,
     },
-    /// Requests, first come first served (an open loop).
+    /// Requests, served in order of arrival (an open loop).
     Server {
         /// Time between arrivals.
         between: TimesForm,
         /// CPU time of each request.
         service: TimesForm,
-        /// A driver domain between clients and it; none: requests arrive at the vCPU itself.
+        /// A driver domain between clients and the server; default: requests arrive at the vCPU itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         through: Option<ThroughForm>,
     },
-    /// A vCPU of a driver domain (Xen's Domain-0): serves those whose requests go `through` its VM.
+    /// A vCPU of a driver domain (Xen's Domain-0), for servers whose requests go `through` its VM.
     Driver,
-    /// Frames at their moments.
+    /// Frames at their times.
     Display {
-        /// Between the moments of two frames.
+        /// Time between two frames.
         period: Span,
         /// CPU time of each frame.
         work: TimesForm,
         /// Time that each frame then takes on a device, for example a GPU.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<TimesForm>,
-        /// Lateness after which the clock restarts; none: it catches up without limit.
+        /// Lateness after which the clock restarts; default: it catches up without limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reset: Option<Span>,
-        /// Are frames whose moment is over left out?
+        /// Does it skip frames whose time has passed?
         #[serde(default)]
         drop: bool,
     },
-    /// A parallel loop that the VM's vCPUs share (OpenMP), again and again.
+    /// A parallel loop that the VM's vCPUs share (OpenMP), executed repeatedly.
     Loop {
         /// vCPUs with the same number are a team.
         #[serde(default)]
         team: u32,
         /// Iterations of a region.
         iterations: u64,
-        /// CPU time of each.
+        /// CPU time of each iteration.
         work: TimesForm,
-        /// How they are dealt out.
+        /// How iterations are distributed.
         schedule: Schedule,
-        /// Iterations dealt out together; none: the schedule's own.
+        /// Iterations per chunk; default: the schedule's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chunk: Option<u64>,
-        /// Threads; none: as many as vCPUs.
+        /// Threads; default: one per vCPU.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         threads: Option<u32>,
-        /// CPU time for taking a chunk, and for making one a task.
+        /// CPU time to take a chunk, and to make a task of one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overhead: Option<Span>,
         /// How threads wait for each other.
@@ -145,34 +145,34 @@ pub enum DemandForm {
         /// CPU time of the first thread between regions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         serial: Option<TimesForm>,
-        /// Its sleep before that.
+        /// A sleep of the first thread before that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pause: Option<PauseForm>,
     },
     /// A lock that the VM's vCPUs share.
     Lock {
-        /// vCPUs with the same number share one.
+        /// vCPUs with the same number share a lock.
         #[serde(default)]
         lock: u32,
-        /// CPU time before each turn with it.
+        /// CPU time before each turn with the lock.
         outside: TimesForm,
-        /// A sleep before that.
+        /// A sleep before the time outside.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sleep: Option<TimesForm>,
-        /// CPU time with it.
+        /// CPU time with the lock.
         inside: TimesForm,
-        /// How it is waited for.
+        /// How a vCPU waits for the lock.
         #[serde(default)]
         wait: WaitForm,
-        /// Who gets it next.
+        /// Which vCPU gets the lock next.
         #[serde(default = "ticket")]
         order: Order,
     },
     /// While on, computes and sleeps in turn; then sleeps while off.
     OnOff {
-        /// Each on phase.
+        /// Length of each on phase.
         on: TimesForm,
-        /// Each off phase.
+        /// Length of each off phase.
         off: TimesForm,
         /// Each burst while on.
         compute: TimesForm,
@@ -183,7 +183,7 @@ pub enum DemandForm {
     Recorded {
         /// Sleep and CPU time of each burst.
         bursts: Vec<(Span, Span)>,
-        /// Begin again at the end.
+        /// Starts again at the end.
         #[serde(default)]
         repeat: bool,
     },
@@ -199,16 +199,16 @@ fn ticket() -> Order {
 pub struct ThroughForm {
     /// The VM: one whose demand is `driver`.
     pub vm: String,
-    /// CPU time there of each request.
+    /// CPU time of each request in the driver domain.
     pub before: TimesForm,
-    /// CPU time there of each answer.
+    /// CPU time of each answer in the driver domain.
     pub after: TimesForm,
-    /// Requests under way; more are refused.
+    /// The most requests under way; more are refused.
     #[serde(default = "backlog")]
     pub backlog: u32,
 }
 
-/// Far more than a server that keeps up ever has.
+/// Far more than a server needs that keeps up with its requests.
 fn backlog() -> u32 {
     1024
 }

@@ -1,9 +1,9 @@
-//! How many more VMs of a kind fit before a VM exceeds a level?
+//! Finds how many more VMs of a kind fit before a VM exceeds a level.
 //!
-//! Idea: add n VMs to the scenario, simulate, and check whether any VM exceeds a [`Level`]. The search doubles n
-//! until a VM does, then bisects, in about 2 log n runs. It assumes that more VMs never improve a figure. Each seed
-//! finds its own n; the spread over seeds gives the interval. With a node, the new VMs and their memory are bound
-//! to it.
+//! Idea: add n VMs to the scenario, simulate, and check whether any VM exceeds a [`Level`]. The search
+//! doubles n until a VM does, then bisects, in about 2 log n runs. It assumes that more VMs never improve a
+//! value. Each seed finds its own n; the spread over seeds gives the interval. With a node, the new VMs and
+//! their memory are bound to it.
 //!
 //! Left out: VMs of different kinds at once.
 
@@ -16,15 +16,15 @@ use std::str::FromStr;
 use vsteer_core::CpuSet;
 use vsteer_core::Fault;
 
-/// A limit for a figure of every VM: `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`.
+/// A limit for a measure of every VM: `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Level {
-    /// Which of [`MEASURES`].
+    /// Index into [`MEASURES`].
     #[serde(skip)]
     measure: usize,
-    /// Name of the level.
+    /// Name of the measure.
     pub name: &'static str,
-    /// The most that keeps it, as a fraction or in ns.
+    /// The largest allowed value, as a fraction or in ns.
     pub most: f64,
     text: String,
 }
@@ -75,7 +75,7 @@ impl FromStr for Level {
 }
 
 impl Level {
-    /// Does any VM of `run` have such a figure?
+    /// Does any VM of `run` have a value of this measure?
     pub fn told_by(&self, run: &Run) -> bool {
         run.vms.iter().any(|vm| vm[self.measure].is_some())
     }
@@ -86,13 +86,13 @@ impl Level {
 pub struct Broken {
     /// Name of the VM.
     pub vm: String,
-    /// Which level, as it was written.
+    /// The level, as the user wrote it.
     pub level: String,
-    /// What it came to, as a fraction or in ns.
+    /// The VM's value, as a fraction or in ns.
     pub value: f64,
 }
 
-/// Where one seed's search ended.
+/// The result of one seed's search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     /// The seed.
@@ -112,9 +112,9 @@ pub struct Headroom {
     pub mean: f64,
     /// Half the width of its 95 % interval; `None` with fewer than two seeds.
     pub half_width: Option<f64>,
-    /// Smallest number over the seeds, which is safe.
+    /// The smallest number over the seeds, which is the safe choice.
     pub least: u32,
-    /// Per seed.
+    /// The result of each seed.
     pub seeds: Vec<Found>,
 }
 
@@ -165,7 +165,7 @@ fn node_cpus(scenario: &Scenario, node: u32) -> Result<CpuSet, Refusal> {
     Ok((node * per_node..(node + 1) * per_node).collect())
 }
 
-/// The first VM of `run` that exceeds one of `levels`, the worst of them by how far.
+/// The VM of `run` that exceeds one of `levels` by the largest factor.
 pub fn broken(setup: &Setup, run: &Run, levels: &[Level]) -> Option<Broken> {
     let over = |(vm, level): (usize, &Level)| {
         let value = run.vms[vm][level.measure]?;
@@ -177,7 +177,7 @@ pub fn broken(setup: &Setup, run: &Run, levels: &[Level]) -> Option<Broken> {
     all.filter_map(over).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, b)| b)
 }
 
-/// The search of one seed: `breaks(n)` simulates with n more. At most `most` are tried.
+/// The search of one seed. `breaks(n)` simulates with n more VMs. Tries at most `most` VMs.
 ///
 /// # Errors
 /// Those of `breaks`.
@@ -190,7 +190,7 @@ pub fn search(
         return Ok(Found { seed, more: None, breaks: Some(broken) });
     }
     let (mut fits, mut first) = (0, None);
-    // 1, 2, 4, ... until one breaks: then `fits` is below it and does not.
+    // 1, 2, 4, ... until one breaks. Then `fits` is below that number and does not break.
     while fits < most {
         let n = (fits * 2).clamp(1, most);
         match breaks(n)? {
@@ -213,10 +213,10 @@ pub fn search(
     Ok(Found { seed, more: Some(fits), breaks: first.map(|(_, broken)| broken) })
 }
 
-/// What the seeds' searches say together.
+/// Combines the results of all seeds.
 ///
 /// # Panics
-/// Without any.
+/// Without results.
 pub fn together(node: Option<u32>, seeds: Vec<Found>) -> Headroom {
     let counts: Vec<f64> = seeds.iter().map(|f| f64::from(f.more.unwrap_or(0))).collect();
     Headroom {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the threshold, the search finds it, and tries no more than it must.
+        /// The search finds any threshold, with no more tries than necessary.
         #[test]
         fn the_search_finds_the_threshold(threshold in 0u32..3000, most in 1u32..2000) {
             let mut tried = 0;

@@ -1,13 +1,13 @@
-//! Which host, VMs and scheduler does a scenario describe, and for how long? The form of a scenario file and its
-//! simulation.
+//! The format of a scenario file (host, VMs, scheduler, length), and its conversion to a simulation.
 //!
-//! [`Scenario`] is the form of a scenario file (TOML; read by the command line, since nothing here reads files).
-//! [`Scenario::case`] checks it against the scheduler and the machine and returns a [`Case`] that the simulator
-//! runs. A refusal names its place in the file as a key path (`vm[2].pins[0]`). [`outcome`] has the results per VM,
-//! of one run or of several seeds with an interval. [`published`] compares results with figures from papers.
+//! [`Scenario`] is the format of a scenario file (TOML; the command line reads it, because nothing here reads
+//! files). [`Scenario::case`] checks it against the scheduler and the machine and returns a [`Case`] that the
+//! simulator runs. A refusal names its place in the file as a key path (`vm[2].pins[0]`). [`outcome`] has the
+//! results per VM, of one run or of several seeds with an interval. [`published`] compares results with
+//! numbers from papers.
 //!
-//! A key that the scheduler does not support is an error. Otherwise a person could read a result as if a cap had
-//! been enforced. Left out: devices, and memory except its node and whether it fits.
+//! A key that the scheduler does not support is an error. Otherwise a person could read a result as if a cap
+//! had been enforced. Left out: devices, and memory except its node and whether it fits.
 
 use crate::guest::Demand;
 use crate::policy::{About, Values};
@@ -35,31 +35,31 @@ const VCPUS_MAX: u64 = 100_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, one line.
+    /// What the scenario shows, in one line.
     pub title: String,
-    /// More about it.
+    /// More text about the scenario.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Where its numbers are from.
+    /// The sources of its numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// Simulated time that is measured.
+    /// The measured simulated time.
     #[serde(rename = "for")]
     pub length: Span,
-    /// Simulated before that, and not measured.
+    /// The simulated time before the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Span>,
-    /// Decides every random draw.
+    /// Determines every random draw.
     #[serde(default = "first_seed")]
     pub seed: u64,
-    /// Who decides.
+    /// The scheduler.
     pub scheduler: SchedulerForm,
-    /// On what.
+    /// The simulated machine.
     pub machine: MachineForm,
-    /// What switches, moves and shared cores cost; everything 0 unless said.
+    /// The costs of switches, moves and shared cores; 0 by default.
     #[serde(default)]
     pub costs: Costs,
-    /// CPU pools; none: one of all pCPUs.
+    /// CPU pools; default: one pool of all pCPUs.
     #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolForm>,
     /// Groups above VMs (cgroups).
@@ -80,19 +80,19 @@ fn first_seed() -> u64 {
 pub struct SchedulerForm {
     /// Its name, see docs/schedulers.md.
     pub policy: String,
-    /// Its parameters where they are not the defaults.
+    /// Its parameters that differ from the defaults.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, u64>,
 }
 
-/// A machine of equal parts.
+/// A machine whose parts are all equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineForm {
     /// Sockets.
     #[serde(default = "one")]
     pub sockets: u32,
-    /// NUMA nodes of each, with a last-level cache each.
+    /// NUMA nodes of each socket; each has one last-level cache.
     #[serde(default = "one")]
     pub nodes_per_socket: u32,
     /// Cores of each node.
@@ -100,7 +100,7 @@ pub struct MachineForm {
     /// Hardware threads of each core.
     #[serde(default = "one")]
     pub threads_per_core: u32,
-    /// Memory of each node, MiB; none: not looked at.
+    /// Memory of each node, MiB; default: memory is not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_memory_mib: Option<u64>,
 }
@@ -119,7 +119,7 @@ pub struct PoolForm {
     pub cpus: CpuSet,
 }
 
-/// A limit: so much CPU time in every period.
+/// A limit: this much CPU time in every period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaForm {
@@ -135,7 +135,7 @@ pub struct QuotaForm {
 pub struct GroupForm {
     /// Name of the group.
     pub name: String,
-    /// The group it lies in, one written before it; none: the root.
+    /// The group that contains it, which must come earlier in the file; default: the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// Its weight among its siblings, on the scheduler's scale.
@@ -154,64 +154,64 @@ pub struct ReservationForm {
     pub budget: Span,
     /// The period and relative deadline.
     pub period: Span,
-    /// May it use time that nobody reserved?
+    /// May it use time that no vCPU reserved?
     #[serde(default)]
     pub extra_time: bool,
 }
 
-/// Leave to run ahead of one's virtual time (BVT).
+/// Permission to run ahead of its virtual time (BVT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarpForm {
     /// How far ahead, as CPU time at the default weight.
     pub value: Span,
-    /// How long at a stretch; none: without limit.
+    /// How long without a pause; default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Span>,
-    /// How long not, after that.
+    /// How long it may not warp after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwarp: Option<Span>,
 }
 
-/// A VM, or several alike.
+/// A VM, or several equal ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VmForm {
-    /// Its name; of several: what their names begin with.
+    /// Its name; for several VMs, the start of their names.
     pub name: String,
-    /// How many of them.
+    /// The number of such VMs.
     #[serde(default = "one")]
     pub count: u32,
     /// vCPUs per VM.
     #[serde(default = "one")]
     pub vcpus: u32,
-    /// What every vCPU does, or each in turn: as many as there are vCPUs.
+    /// The demand of all vCPUs, or a list with one per vCPU.
     pub demand: OneOrEach,
-    /// Its weight on the scheduler's scale; none: the scheduler's default.
+    /// Its weight on the scheduler's scale; default: the scheduler's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// The most it may use, in hundredths of a pCPU.
+    /// Its cap, in hundredths of a pCPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_pct: Option<u32>,
-    /// A limit for all of it.
+    /// A limit for the whole VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaForm>,
     /// A limit for each vCPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpu_quota: Option<QuotaForm>,
-    /// The CPU pool it is in; none: the first.
+    /// Its CPU pool; default: the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The group it lies in; none: the root.
+    /// The group that contains it; default: the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Where all its vCPUs may run.
+    /// The pCPUs that all its vCPUs may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<CpuSet>,
-    /// Where each vCPU may run: as many as there are vCPUs.
+    /// The pCPUs that each vCPU may use, one entry per vCPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<CpuSet>,
-    /// Where its vCPUs would rather run.
+    /// The pCPUs that its vCPUs prefer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_affinity: Option<CpuSet>,
     /// The node that holds its memory.
@@ -220,25 +220,26 @@ pub struct VmForm {
     /// Its memory, MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// Absent before this time.
+    /// The VM does not exist before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Span>,
     /// For real-time schedulers: each vCPU's reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationForm>,
-    /// For BVT.
+    /// Its warp, for BVT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warp: Option<WarpForm>,
-    /// Does its guest tell the hypervisor when its timers expire (the VIT hypercall, for BVT)?
+    /// Does its guest report expired timers to the hypervisor (the VIT hypercall, for BVT)?
     #[serde(default)]
     pub vit: bool,
-    /// For Linux: its vCPUs' real-time class; none: the fair one.
+    /// For Linux: the real-time class of its vCPUs; default: the fair class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassForm>,
-    /// Between the guest's ticks, where it looks at its timers at ticks only; none: its timers are exact.
+    /// The time between the guest's ticks, if it checks its timers only at ticks; default: its timers are
+    /// exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_tick: Option<Span>,
-    /// What its guest does with a pCPU while it has nothing to do.
+    /// What its guest does with a pCPU while it has no work.
     #[serde(default, skip_serializing_if = "IdleForm::blocks")]
     pub idle: IdleForm,
 }
@@ -250,7 +251,7 @@ pub enum IdleForm {
     /// It gives the pCPU up.
     #[default]
     Blocks,
-    /// It keeps it and looks (`idle=poll`).
+    /// It keeps the pCPU and polls (`idle=poll`).
     Polls,
 }
 
@@ -275,7 +276,7 @@ pub enum ClassForm {
 #[serde(from = "Each", into = "Each")]
 pub struct OneOrEach(pub Vec<DemandForm>);
 
-/// The list alone: a single demand is written without brackets by most, and [`Each`] takes both.
+/// The form as a list. Most scenarios write a single demand without brackets, and [`Each`] accepts both.
 #[derive(Clone, Serialize)]
 #[serde(untagged)]
 enum Each {
@@ -345,20 +346,20 @@ fn refuse(key: impl Into<String>, what: impl Into<String>, help: impl Into<Strin
 /// What the simulator runs.
 #[derive(Clone)]
 pub struct Case {
-    /// The host to simulate.
+    /// The simulated host.
     pub setup: Setup,
     /// The scheduler.
     pub policy: &'static Entry,
     /// Parameters of the scheduler.
     pub values: Values,
-    /// Not measured before this time, ns.
+    /// The start of the measurement, ns.
     pub begin_ns: u64,
     /// The end, ns.
     pub end_ns: u64,
 }
 
 impl Scenario {
-    /// The simulation that it asks for.
+    /// Converts the scenario to a simulation.
     ///
     /// # Errors
     /// The first place in the file that the scheduler or the machine does not support.

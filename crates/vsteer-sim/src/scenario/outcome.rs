@@ -1,10 +1,10 @@
-//! What did each VM of a scenario get? Figures of one run, or of several seeds with an interval.
+//! The results of each VM of a scenario: of one run, or of several seeds with an interval.
 //!
-//! [`MEASURES`] is the table of figures, which tables, JSON and sweeps read. A share is per vCPU (the mean over a VM's
-//! vCPUs), so that VMs of different sizes can be compared; rates are of the whole VM.
+//! [`MEASURES`] is the table of measures, which tables, JSON and sweeps use. A share is per vCPU (the mean
+//! over a VM's vCPUs), so that VMs of different sizes can be compared. Rates are of the whole VM.
 //!
-//! Intervals are Student's over the seeds' means, two-sided at 95 %: seeds are independent, whatever the samples of one
-//! run are. One seed has none.
+//! Intervals are Student's over the seeds' means, two-sided at 95 %, because seeds are independent, while the
+//! samples of one run may not be. One seed gives no interval.
 
 use super::Case;
 use crate::account::Account;
@@ -21,7 +21,7 @@ use vsteer_core::{Fault, FaultKind};
 /// Events between two checks whether to continue, about 50 ms of real time.
 const EVENTS_AT_A_TIME: u64 = 200_000;
 
-/// How to print a figure.
+/// How to print a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -35,7 +35,7 @@ pub enum Unit {
     Part,
 }
 
-/// A figure of a VM.
+/// A measure of a VM.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Measure {
     /// Its name in tables and JSON.
@@ -57,7 +57,7 @@ const fn measure(
     Measure { name, unit, doc, of }
 }
 
-/// The figures of every VM; `None` if a figure does not apply.
+/// The measures of every VM; a value is `None` if the measure does not apply.
 pub const MEASURES: &[Measure] = &[
     measure("run", Unit::Share, "running on a pCPU", |w| w.share(State::Running)),
     measure("ready", Unit::Share, "ready to run, but without a pCPU", |w| w.share(State::Ready)),
@@ -134,7 +134,7 @@ pub const MEASURES: &[Measure] = &[
     }),
 ];
 
-/// What rose for one VM, all its vCPUs together, between two moments.
+/// The increase of one VM's counters, all its vCPUs together, between two times.
 #[derive(Debug, Clone)]
 struct Window {
     ns: u64,
@@ -209,7 +209,7 @@ impl Window {
         w
     }
 
-    /// Sleeps that guests saw the end of themselves.
+    /// Sleeps whose end the guests saw themselves.
     fn seen(&self) -> Option<&Sleeps> {
         self.sleeps.as_ref().filter(|s| s.seen > 0)
     }
@@ -243,20 +243,20 @@ pub enum Ended {
     Runaway,
 }
 
-/// The figures of one seed.
+/// The results of one seed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
     /// Seed of the run.
     pub seed: u64,
-    /// Where it ended.
+    /// How the run ended.
     pub ended: Ended,
-    /// Simulated time that was measured, ns.
+    /// Measured simulated time, ns.
     pub measured_ns: u64,
-    /// Wake-ups, dispatches, preemptions and blocks, the warm-up's among them.
+    /// Wake-ups, dispatches, preemptions and blocks, including those of the warm-up.
     pub events: u64,
-    /// Mean over the pCPUs of the part of the time that they were busy.
+    /// The share of the time that pCPUs were busy, as the mean over the pCPUs.
     pub busy: f64,
-    /// Per VM, the figures in the order of [`MEASURES`].
+    /// Per VM, the values in the order of [`MEASURES`].
     pub vms: Vec<Vec<Option<f64>>>,
 }
 
@@ -268,17 +268,17 @@ fn busy_ns(simulation: &dyn Simulation) -> u64 {
     (0..simulation.host().pcpus.len() as u32).map(|p| simulation.busy_ns(Pcpu(p))).sum()
 }
 
-/// Who follows a run.
+/// A follower of a run.
 pub trait Follow {
     /// Simulated time between two calls of [`Follow::sample`], ns.
     fn stride_ns(&self) -> u64 {
         u64::MAX
     }
 
-    /// Called at the begin of what is measured, at every stride after it, and at the end.
+    /// Called at the start of the measurement, at every stride after it, and at the end.
     ///
     /// # Errors
-    /// Ends the run with it.
+    /// Ends the run with this fault.
     fn sample(&mut self, _setup: &Setup, _simulation: &dyn Simulation) -> Result<(), Fault> {
         Ok(())
     }
@@ -289,13 +289,14 @@ pub trait Follow {
     }
 }
 
-/// Nobody follows.
+/// No follower.
 impl Follow for () {}
 
 /// Runs `case` with `seed`. `build` makes the simulation ([`crate::sched::Entry::build`], or a traced one).
 ///
 /// # Errors
-/// As `build` and `follow`; `BadInput` for one that stood still or was stopped before anything was measured.
+/// As `build` and `follow`; `BadInput` if time stood still or the run was stopped before the measurement
+/// began.
 pub fn run(
     case: &Case,
     seed: u64,
@@ -364,16 +365,16 @@ fn advance(simulation: &mut dyn Simulation, end_ns: u64, follow: &mut dyn Follow
     }
 }
 
-/// A figure over the seeds.
+/// A value over the seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figure {
-    /// Mean over the seeds that have it.
+    /// Mean over the seeds that have the value.
     pub mean: f64,
     /// Half the width of its 95 % interval; `None` with fewer than two seeds.
     pub half_width: Option<f64>,
 }
 
-/// The figure over these seeds' values; `None` where none has it.
+/// The value over these seeds; `None` if no seed has it.
 pub fn figure(values: &[f64]) -> Option<Figure> {
     Some(Figure { mean: mean(values)?, half_width: half_width(values) })
 }

@@ -1,14 +1,15 @@
-//! How much do the simulator's figures differ from published ones? Compares them figure by figure.
+//! Compares the simulator's numbers with published ones.
 //!
-//! A [`Paper`] is a file of the folder `scenarios/published/`: the runs that it needs (scenario files, each with
-//! changes) and a [`Row`] per published figure: how it is worked out from the runs ([`Expression`]), what was
-//! published, and the band in which the simulated figure is accepted, with the reason for its width.
+//! A [`Paper`] is a file of the folder `scenarios/published/`. It has the runs that it needs (scenario files,
+//! each with changes) and a [`Row`] per published number: how to compute it from the runs ([`Expression`]),
+//! the published value, and the band in which the simulated value is accepted, with the reason for its width.
 //!
-//! Rules: a band comes from what the paper leaves open, and stands in the file before the first run; a row marked `fit`
-//! served to choose the paper's parameters and is never counted as a prediction; a row outside its band stays so, and a
-//! reason that is known stands beside it (`explained`), which changes nothing in the count.
+//! Rules: a band comes from what the paper leaves open, and is in the file before the first run. A row marked
+//! `fit` was used to choose the paper's parameters, so it never counts as a prediction. A row outside its
+//! band stays outside. If the reason is known, the row gives it (`explained`), which does not change the
+//! count.
 //!
-//! Left out: intervals of the published figures; hardly any paper gives them.
+//! Left out: intervals of the published numbers, because hardly any paper gives them.
 
 use super::outcome::{Figure, figure};
 use expression::Expression;
@@ -17,7 +18,7 @@ use vsteer_core::{Fault, FaultKind};
 
 pub mod expression;
 
-/// A paper and its figures.
+/// A paper and its numbers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
@@ -25,15 +26,15 @@ pub struct Paper {
     pub paper: String,
     /// Authors, title, where and when.
     pub citation: String,
-    /// What the runs assume, and from where.
+    /// The assumptions of the runs, and their sources.
     pub parameters: Vec<String>,
-    /// Figures of the paper that are not simulated, each with the reason.
+    /// Numbers of the paper that are not simulated, each with the reason.
     #[serde(default)]
     pub not_simulated: Vec<String>,
-    /// What is run.
+    /// The simulated runs.
     #[serde(rename = "run")]
     pub runs: Vec<RunForm>,
-    /// Its figures.
+    /// The published numbers.
     #[serde(rename = "row")]
     pub rows: Vec<Row>,
 }
@@ -51,39 +52,39 @@ pub struct RunForm {
     pub set: Vec<String>,
 }
 
-/// A published figure.
+/// A published number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// Name of the figure.
+    /// Name of the number.
     pub what: String,
-    /// How the simulated figure is worked out.
+    /// How to compute the simulated value.
     pub value: Expression,
-    /// What was published; a bound, where `says` says so.
+    /// The published value; a bound, if `says` describes it as one.
     pub published: f64,
-    /// The published figure as text, if it is not a number.
+    /// The published value as text, if it is not a number.
     #[serde(default)]
     pub says: Option<String>,
-    /// Unit of the figure.
+    /// Unit of the value.
     pub unit: String,
-    /// Did it serve to choose the parameters?
+    /// Was it used to choose the parameters?
     #[serde(default)]
     pub fit: bool,
-    /// The simulated figure is accepted between these two, both included; none for a row that served to fit.
+    /// The accepted range of the simulated value, both ends included; none for a row that was used to fit.
     #[serde(default)]
     pub band: Option<(f64, f64)>,
-    /// Why the band is as wide as it is; what was fitted, where it served to fit.
+    /// The reason for the width of the band. For a row that was used to fit: what was fitted.
     pub why: String,
-    /// Why it is outside, where that is known.
+    /// Why it is outside the band, if this is known.
     #[serde(default)]
     pub explained: Option<String>,
 }
 
-/// How a row came out.
+/// The result of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It served to choose the parameters: no prediction.
+    /// Used to choose the parameters, so not a prediction.
     Fitted,
     /// Predicted, and within its band.
     Within,
@@ -93,20 +94,20 @@ pub enum Verdict {
     Outside,
 }
 
-/// A row with what the simulator says.
+/// The simulated value and verdict of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// The simulated figure over the seeds; `None` where a seed has none (nothing of the kind ever happened).
+    /// The simulated value over the seeds; `None` if a seed has none (nothing of the kind ever happened).
     pub simulated: Option<Figure>,
-    /// How it came out.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Paper {
-    /// Is it whole: does every expression name a run that is there, does every prediction have a band?
+    /// Checks that every expression names an existing run, and that every prediction has a band.
     ///
     /// # Errors
-    /// `BadInput` naming the row.
+    /// `BadInput` with the name of the row.
     pub fn check(&self) -> Result<(), Fault> {
         let wrong = |row: &Row, what: &str| {
             Err(Fault::new(FaultKind::BadInput, format!("{}, row {:?}: {what}", self.paper, row.what)))
@@ -129,7 +130,7 @@ impl Paper {
 }
 
 impl Row {
-    /// The row over the seeds. `values` are the expression's, one per seed.
+    /// The result over the seeds. `values` are the expression's, one per seed.
     pub fn told(&self, values: &[Option<f64>]) -> Told {
         let whole: Option<Vec<f64>> = values.iter().copied().collect();
         let simulated = whole.and_then(|v| figure(&v));
@@ -144,22 +145,22 @@ impl Row {
     }
 }
 
-/// How many rows came out how.
+/// The number of rows by result.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Summary {
-    /// Rows.
+    /// All rows.
     pub rows: usize,
-    /// Those that served to fit.
+    /// Rows that were used to fit.
     pub fitted: usize,
-    /// The others.
+    /// All other rows.
     pub predicted: usize,
-    /// Of these, within their bands.
+    /// Predicted rows within their bands.
     pub within: usize,
-    /// Outside, with a known reason.
+    /// Predicted rows outside, with a known reason.
     pub explained: usize,
-    /// Outside, without.
+    /// Predicted rows outside, without a known reason.
     pub outside: usize,
-    /// Of the predicted ones, the part within; 0 where nothing is predicted.
+    /// The share of predicted rows within their bands; 0 without predictions.
     pub within_share: f64,
 }
 

@@ -1,60 +1,60 @@
-//! Borrowed virtual time: who runs when latency-sensitive VMs may borrow against their own future share?
+//! Borrowed virtual time (BVT): latency-sensitive VMs may borrow against their own future share.
 //!
-//! **Purpose.** Xen's scheduler until 3.0, and the one below VIT (Park et al., J. KIISE 37(1), 2010): shares by weight,
-//! with a way to be served sooner now and later then.
+//! **Purpose.** Xen's scheduler until 3.0, and the one below VIT (Park et al., J. KIISE 37(1), 2010). It
+//! shares CPU by weight, and lets a VM run sooner now if it runs later afterwards.
 //!
-//! **Idea.** A vCPU's actual virtual time (AVT) grows as it runs, the slower the larger its weight. The one with
-//! the least
-//! *effective* virtual time runs: its AVT, less its VM's warp while that warps. A vCPU that wakes is brought up to the
-//! system's virtual time (the least AVT on its pCPU), so that sleeping saves nothing up. Who runs keeps its pCPU for
-//! the context-switch allowance. Warping has a limit, and after it a pause; as the time warped is charged as any other,
-//! the share is the same in the long run.
+//! **Idea.** A vCPU's actual virtual time (AVT) grows as it runs, more slowly for a larger weight. The vCPU
+//! with the least *effective* virtual time runs. That is its AVT minus its VM's warp, while the VM warps. A
+//! vCPU that wakes is raised to the system's virtual time (the least AVT on its pCPU), so it gains nothing by
+//! sleeping. A running vCPU keeps its pCPU for the context-switch allowance. Warping has a limit, and a pause
+//! follows. Warped time is charged like any other, so the share in the long run stays the same.
 //!
-//! **VIT** (Park et al.): a guest that means it tells the hypervisor by a hypercall when a timer expires. At the
-//! tick that finds it expired the VM is warped, so that it runs at once; when it has nothing more to do the warp is
-//! over. What it ran meanwhile is charged as ever, so it only runs sooner, not more. Here a VM whose `vit` is set
-//! does so for every wake-up.
+//! **VIT** (Park et al.): a guest reports an expired timer to the hypervisor by a hypercall. At the next tick
+//! the VM is warped, so that it runs at once. The warp ends when the VM has nothing more to do. Its run time
+//! is charged as usual, so the VM runs sooner but not more. Here a VM with `vit` set does so for every
+//! wake-up.
 //!
-//! **Parameters**: below; per VM its weight (100 is the source's `mcu_advance` of 10), a
-//! [`Warp`], and `vit`.
+//! **Parameters**: below; per VM its weight (100 is the source's `mcu_advance` of 10), a [`Warp`], and `vit`.
 //!
-//! **Modelled**: charging in whole units of 100 us rounded up, system virtual time, wake-up with its check against the
-//! running vCPU, the allowance, warp value, warp limit and unwarp requirement. The source adds the lead over the next
-//! vCPU to the allowance in units of 100 us where it means nanoseconds, so a turn lasts the allowance and hardly more;
-//! that is what ran, and so it is here. VIT's expiry at ticks, its warp up to the next time the VM blocks.
+//! **Modelled**: charging in whole units of 100 us rounded up, system virtual time, wake-up with its check
+//! against the running vCPU, the allowance, warp value, warp limit and unwarp requirement. The source adds
+//! the lead over the next vCPU to the allowance in units of 100 us, although it should be nanoseconds. So a
+//! turn lasts hardly longer than the allowance. The simulation does the same, because that code ran. VIT's
+//! expiry at ticks; its warp until the VM blocks next.
 //!
 //! **Not modelled**
 //! - `GAP(bvt-overflow)`: virtual times are 64 bits wide and never wrap.
 //! - `GAP(bvt-weights)`: weights are finer than whole steps of `mcu_advance`.
-//! - `GAP(bvt-vit)`: of several VMs whose timers have expired the one with the least virtual time runs first, not
-//!   the one that asked first; how far a warp goes is not published (here it is `vit_warp_ms`).
-//! - `GAP(bvt-placement)`: vCPUs are dealt to pCPUs in turn and stay; Xen 3.0 has no balancing either.
+//! - `GAP(bvt-vit)`: if the timers of several VMs have expired, the one with the least virtual time runs
+//!   first, not the one that asked first. The size of a warp is not published (here it is `vit_warp_ms`).
+//! - `GAP(bvt-placement)`: vCPUs are distributed over pCPUs in turn and stay there; Xen 3.0 has no balancing
+//!   either.
 //!
-//! **Sources**: xen/common/sched_bvt.c of Xen 3.0.2 (tag 3.0.2-rc); Duda and Cheriton, "Borrowed-Virtual-Time (BVT)
-//! scheduling", SOSP 1999. Read, not copied.
+//! **Sources**: xen/common/sched_bvt.c of Xen 3.0.2 (tag 3.0.2-rc); Duda and Cheriton, "Borrowed-Virtual-Time
+//! (BVT) scheduling", SOSP 1999. Read, not copied.
 
 use super::super::policy::{About, Choice, Conserving, Orders, Parameter, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm, Warp};
 use vsteer_core::Fault;
 
 const NONE: u32 = u32::MAX;
-/// MCU: what is charged for at least, ns.
+/// MCU: the smallest charge, ns.
 const UNIT_NS: u64 = 100_000;
 /// Virtual time per unit at the default weight: MCU_ADVANCE, in thousandths.
 const ADVANCE: u64 = 10_000;
 const DEFAULT_WEIGHT: u32 = 100;
-/// Timer of the next end of a warp or of a pause.
+/// Timer for the next end of a warp or of a pause.
 const WARP: u32 = 0;
 
 #[derive(Debug, Clone)]
 struct Unit {
     vm: u32,
     cpu: u32,
-    /// Actual virtual time up to when it was last charged.
+    /// Actual virtual time at the last charge.
     avt: u64,
-    /// Effective virtual time, as it was worked out last. May be negative.
+    /// Effective virtual time as last computed. May be negative.
     evt: i64,
-    /// Since when it runs without being charged, ns.
+    /// Start of the run time that is not charged yet, ns.
     start_ns: u64,
 }
 
@@ -63,14 +63,14 @@ struct Domain {
     advance: u64,
     warp: Option<Warp>,
     warping: bool,
-    /// When the running warp has reached its limit; `u64::MAX` while it does not run.
+    /// When the present warp reaches its limit; `u64::MAX` without a warp.
     warp_end_ns: u64,
-    /// When it may warp again; `u64::MAX` while it may.
+    /// When the VM may warp again; `u64::MAX` if it may warp now.
     pause_end_ns: u64,
     vit: bool,
-    /// The tick that finds its timer expired; `u64::MAX` while none has.
+    /// The tick that will find the VM's timer expired; `u64::MAX` if no timer has expired.
     vit_due_ns: u64,
-    /// Warped since that tick.
+    /// The VM has been warped since that tick.
     vit_warping: bool,
 }
 
@@ -79,7 +79,7 @@ struct Cpu {
     /// System virtual time.
     svt: u64,
     current: u32,
-    /// Runnable ones but for the running, in the source's order.
+    /// Runnable vCPUs except the running one, in the source's order.
     queue: Vec<u32>,
     slice_end_ns: u64,
 }
@@ -156,7 +156,7 @@ impl Policy for Bvt {
     fn new(host: &Host, pool: Pool, values: &Values) -> Result<Bvt, Fault> {
         let mut on = vec![0usize; host.pcpus.len()];
         let units = host.vcpus.iter().map(|v| {
-            // Where the fewest are, of those it may use.
+            // The allowed pCPU with the fewest vCPUs.
             let cpu = v.affinity.iter().min_by_key(|p| (on[*p], *p)).expect("an affinity is not empty");
             on[cpu] += usize::from(v.pool == pool);
             Unit { vm: v.vm.0, cpu: cpu as u32, avt: 0, evt: 0, start_ns: 0 }
@@ -215,7 +215,8 @@ impl Policy for Bvt {
             orders.interrupt(Pcpu(p as u32));
             return;
         }
-        // The running vCPU continues for its allowance plus its lead, counted from its start, if that is sooner.
+        // The running vCPU's turn ends after its allowance plus its lead, counted from its start. This
+        // applies if it is earlier than the present end.
         let end_ns = view.since_ns(Vcpu(current)) + self.turn_ns(current, evt - its);
         if end_ns <= now_ns {
             orders.interrupt(Pcpu(p as u32));
@@ -287,7 +288,7 @@ impl Policy for Bvt {
                 domain.warp_end_ns = u64::MAX;
                 domain.warping = false;
                 if warp.unwarp_ns == 0 {
-                    // Without a pause there is no second warp: the source ends warping permanently.
+                    // Without a pause there is no second warp, because the source ends warping permanently.
                     domain.warp = None;
                 } else {
                     domain.pause_end_ns = now_ns + warp.unwarp_ns;
@@ -326,7 +327,7 @@ fn unit_vm(units: &[Unit], v: u32) -> u32 {
 }
 
 impl Bvt {
-    /// Actual virtual time of running `v` by now: whole units, rounded up.
+    /// The present actual virtual time of running `v`, in whole units, rounded up.
     fn charged(&self, v: u32, now_ns: u64) -> u64 {
         let unit = &self.units[v as usize];
         let units = (now_ns - unit.start_ns).div_ceil(UNIT_NS);
@@ -340,7 +341,7 @@ impl Bvt {
         avt as i64 - vit - warp.map_or(0, |w| (w.value_ns / UNIT_NS * ADVANCE) as i64)
     }
 
-    /// A timer of `v`'s guest expired: the next tick will find it.
+    /// A timer of `v`'s guest expired; the next tick will find it.
     fn expire(&mut self, v: u32, now_ns: u64, orders: &mut Orders) {
         let tick_ns = self.vit_tick_ns;
         let domain = &mut self.domains[self.units[v as usize].vm as usize];
@@ -354,7 +355,7 @@ impl Bvt {
         }
     }
 
-    /// The tick found it: those of its vCPUs that wait are first from now on.
+    /// The tick found the expired timer. The VM's waiting vCPUs come first from now on.
     fn warp_expired(&mut self, view: &View<'_>, vm: Vm, orders: &mut Orders) {
         let domain = &mut self.domains[vm.i()];
         (domain.vit_due_ns, domain.vit_warping) = (u64::MAX, true);
@@ -368,7 +369,8 @@ impl Bvt {
         }
     }
 
-    /// How long `v` may run with this lead over the next: see the essay for the unit of the lead.
+    /// How long `v` may run with this lead over the next vCPU. The head of this file explains the unit of the
+    /// lead.
     fn turn_ns(&self, v: u32, lead: i64) -> u64 {
         let domain = &self.domains[self.units[v as usize].vm as usize];
         (lead.max(0) as u64) / domain.advance + self.allowance_ns
@@ -385,7 +387,7 @@ impl Bvt {
         self.domains[vm as usize].warp_end_ns = u64::MAX;
     }
 
-    /// Sets the timer to what is next; what is due now is being seen to.
+    /// Sets the timer to the next event. Events due now are being handled already.
     fn arm(&self, now_ns: u64, orders: &mut Orders) {
         let due = |d: &Domain| d.warp_end_ns.min(d.pause_end_ns).min(d.vit_due_ns);
         let next_ns = self.domains.iter().map(due).min().unwrap_or(u64::MAX);

@@ -1,51 +1,52 @@
-//! Linux's CFS: who runs when everybody's virtual time is kept even?
+//! Linux's CFS: the scheduler keeps the virtual times of all tasks equal.
 //!
-//! **Purpose.** Linux's fair class from 2.6.23 to 6.5, and so what most KVM hosts ran on for fifteen years (Debian 12's
-//! 6.1 among them): shares by weight at every level of the cgroup tree, quotas, and short waits for those who sleep
-//! much.
+//! **Purpose.** Linux's fair class from 2.6.23 to 6.5. So most KVM hosts used it for fifteen years (for
+//! example Debian 12 with 6.1). It provides shares by weight at every level of the cgroup tree, quotas, and
+//! short waits for tasks that sleep much.
 //!
-//! **Idea.** A task's virtual time runs at 1,024/weight while it runs; the one with the least runs next (the
-//! leftmost of the tree). Who runs keeps its pCPU for its part of a period of `latency_us`, which grows when more
-//! than eight are awake. A task that wakes is put at most half a period behind the least virtual time of its line:
-//! that is all it may save up by sleeping, and it is enough to preempt nearly anybody; it does so where it lies
-//! more than the wake-up granularity behind the running one.
+//! **Idea.** A running task's virtual time advances at 1,024/weight of real time. The task with the least
+//! virtual time runs next (the leftmost of the tree). It keeps its pCPU for its part of a period of
+//! `latency_us`, which grows when more than eight tasks are awake. A task that wakes gets a virtual time at
+//! most half a period behind the least one of its line. It cannot save more by sleeping, but this is enough
+//! to preempt almost any task. It preempts if it is behind the running one by more than the wake-up
+//! granularity.
 //!
-//! **What follows from this**: who sleeps regularly runs at once when it wakes, unlike under EEVDF, and may run
-//! ahead of its share by half a period at each wake-up; hogs change at the tick after their slice: two on one pCPU
-//! of a large machine (24 ms latency) each get 12 ms and one tick.
+//! **What follows from this**: a task that sleeps regularly runs at once when it wakes, unlike under EEVDF.
+//! At each wake-up it may run ahead of its share by half a period. Tasks that never sleep alternate at the
+//! tick after their slice: two on one pCPU of a large machine (24 ms latency) each get 12 ms and one tick.
 //!
 //! **Parameters**: below; the defaults are the source's.
 //!
 //! **Modelled**: virtual time and the least one of each line, slices by period and weight at all levels
-//! (`ALT_PERIOD`, `BASE_SLICE`), ticks and what they check, placement of new tasks (`START_DEBIT`) and of sleepers
-//! (`GENTLE_FAIR_SLEEPERS`), wake-up preemption with its granularity by weight, the buddies `next`, `last` and
-//! `skip`, moving between lines with the distance to the least kept; and as for EEVDF: the cgroup tree with a line
-//! per group and pCPU, shares of groups that run on several pCPUs by decaying load averages, quotas at every level,
-//! nice levels, the real-time classes above with their throttling ([`super::linux`]), placement, pulling,
-//! balancing.
+//! (`ALT_PERIOD`, `BASE_SLICE`), ticks and their checks, placement of new tasks (`START_DEBIT`) and of
+//! sleepers (`GENTLE_FAIR_SLEEPERS`), wake-up preemption with its granularity by weight, the buddies `next`,
+//! `last` and `skip`, moving between lines with the distance to the least kept. As for EEVDF: the cgroup tree
+//! with a line per group and pCPU, shares of groups that run on several pCPUs by decaying load averages,
+//! quotas at every level, nice levels, the real-time classes above with their throttling ([`super::linux`]),
+//! placement, pulling, balancing.
 //!
 //! **Not modelled**
-//! - `GAP(cfs-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between
-//!   waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never
-//!   cut short (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are
-//!   not looked at while nobody waits anywhere.
-//! - `GAP(cfs-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain,
-//!   gated by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is
-//!   not modelled.
-//! - `GAP(cfs-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
-//!   siblings before the period ends is not modelled.
-//! - `GAP(cfs-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
-//!   keeps the virtual times of the former, and forgets its load.
-//! - `GAP(cfs-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
-//!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
-//!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
-//! - `GAP(cfs-levels)`: every event charges all levels of the running task; the source charges those that the event
-//!   touches, and the others at the next tick.
-//! - `GAP(cfs-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas,
-//!   which the kernel sets off against each other at random.
+//! - `GAP(cfs-load)`: balancing uses the runnable tasks of this moment, not load. So there is no
+//!   `wake_affine` between waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing. The search
+//!   for an idle pCPU is never cut short (`SIS_UTIL`). Load averages continue while a group is throttled. The
+//!   loads of an idle pCPU are not updated while no task waits anywhere.
+//! - `GAP(cfs-balance)`: one pass per balancing interval over all pCPUs in order. The kernel's passes run per
+//!   domain, depend on costs and failures, and move tasks by load. Moving one more task so that surplus tasks
+//!   take turns is not modelled.
+//! - `GAP(cfs-slack)`: unused quota returns to the pool when a line empties. The timer that gives it to
+//!   throttled siblings before the period ends is not modelled.
+//! - `GAP(cfs-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs. A line reused for another
+//!   pCPU keeps the virtual times of the former one, and forgets its load.
+//! - `GAP(cfs-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled,
+//!   nor the deadline class. An idle task does not make way for others at once. If a real-time task could go
+//!   to several pCPUs, it takes the nearest with the lowest number; the kernel takes them in turn.
+//! - `GAP(cfs-levels)`: every event charges all levels of the running task. The source charges the levels
+//!   that the event affects, and the others at the next tick.
+//! - `GAP(cfs-phase)`: the ticks of all pCPUs coincide, on multiples of their period. So do the periods of
+//!   quotas, which the kernel starts at random offsets.
 //!
-//! **Sources**: kernel/sched/fair.c and features.h of Linux 6.1.192 (Debian's linux-source-6.1 6.1.192-2; names follow
-//! them). Read, not copied.
+//! **Sources**: kernel/sched/fair.c and features.h of Linux 6.1.192 (Debian's linux-source-6.1 6.1.192-2;
+//! names follow them). Read, not copied.
 
 use super::super::policy::{About, Conserving, Parameter, Values};
 use super::fair::{Line, Lines, MS, NONE, Rules, US, parameters, scaling};
@@ -63,7 +64,7 @@ pub struct Fairest {
     wakeup_granularity_ns: i64,
 }
 
-/// Tasks beyond which a period grows (`sched_nr_latency`).
+/// The number of tasks above which a period grows (`sched_nr_latency`).
 const NR_LATENCY: u32 = 8;
 
 impl Rules for Fairest {
@@ -132,7 +133,8 @@ impl Rules for Fairest {
         default_weight: 100,
         weights: (1, 10_000),
         proportional: true,
-        // A task that waits in another last-level cache than an idle pCPU's is found by the next balancing.
+        // If a task waits in another last-level cache than that of an idle pCPU, only the next balancing
+        // finds it.
         conserving: Conserving::Within(20 * MS),
         caps: false,
         quotas: true,
@@ -169,14 +171,15 @@ impl Rules for Fairest {
         let came_from = l.lines.get(before as usize).map_or(0, |before| before.floor);
         let entity = &mut l.entities[e as usize];
         if entity.relative {
-            // On the move: neither gains nor loses by it.
+            // A move to another line changes nothing about its lead.
             entity.relative = false;
             entity.vruntime += least;
             l.link(line, e);
             return;
         }
         if entity.fresh {
-            // The current period is promised to those in line: as if it had had its slice of it.
+            // The current period belongs to the tasks in line, so a new task starts as if it had used its
+            // slice of that period.
             entity.vruntime = least;
             l.link(line, e);
             let slice_ns = l.slice(e, 1);
@@ -228,8 +231,8 @@ impl Rules for Fairest {
         if entity.ran_ns > ideal_ns {
             return true;
         }
-        // One that missed preempting by little need not wait for the whole slice. Virtual time is held against real
-        // time here, as the source does.
+        // A task that just failed to preempt need not wait for the whole slice. As in the source, this
+        // compares virtual time with real time.
         let first = l.leftmost(entity.line);
         entity.ran_ns >= l.rules.min_granularity_ns
             && first != NONE
@@ -300,7 +303,7 @@ impl Rules for Fairest {
 }
 
 impl Lines<Fairest> {
-    /// The part of a period that is `e`'s, with `running` tasks awake on its pCPU: by weight at every level.
+    /// `e`'s part of a period with `running` tasks awake on its pCPU, by weight at every level.
     fn slice(&self, e: u32, running: u32) -> i64 {
         let period_ns = if running > NR_LATENCY {
             i64::from(running) * self.rules.min_granularity_ns
@@ -312,7 +315,7 @@ impl Lines<Fairest> {
         while at != NONE {
             let entity = &self.entities[at as usize];
             let line = &self.lines[entity.line as usize];
-            // One that is not in line yet counts as if it were.
+            // An entity that is not in the line yet counts as if it were.
             let all = line.weight + if entity.queued { 0 } else { entity.weight };
             slice_ns = (i128::from(slice_ns) * i128::from(entity.weight) / i128::from(all.max(1))) as i64;
             at = line.owner;
@@ -320,7 +323,7 @@ impl Lines<Fairest> {
         slice_ns.max(self.rules.min_granularity_ns)
     }
 
-    /// Moves `e`, which is in line, on by `ns` of CPU.
+    /// Advances `e`, which is in a line, by `ns` of CPU time.
     fn shift(&mut self, e: u32, ns: i64) {
         let entity = &mut self.entities[e as usize];
         let grown = entity.virtual_of(ns);
@@ -328,12 +331,13 @@ impl Lines<Fairest> {
         self.lines[entity.line as usize].sum += i128::from(entity.weight) * i128::from(grown);
     }
 
-    /// The one that waits with the least virtual time; of equals the one that waits longest.
+    /// The waiting entity with the least virtual time; of equal ones, the one that waits longest.
     fn leftmost(&self, line: u32) -> u32 {
         self.second(line, NONE, NONE)
     }
 
-    /// The one with the least virtual time but for `first`; `current` counts as one that waits only where it is least.
+    /// The entity with the least virtual time except `first`. `current` counts as a waiting one only if it
+    /// has the least.
     fn second(&self, line: u32, first: u32, current: u32) -> u32 {
         let l = &self.lines[line as usize];
         let mut least = NONE;
@@ -350,7 +354,7 @@ impl Lines<Fairest> {
         if current != NONE && (least == NONE || of(current) < of(least)) { current } else { least }
     }
 
-    /// Brings the least virtual time of a line forward (`update_min_vruntime`).
+    /// Advances the least virtual time of a line (`update_min_vruntime`).
     fn advance(&mut self, line: u32) {
         let l = &self.lines[line as usize];
         let mut least = i64::MAX;
@@ -366,8 +370,8 @@ impl Lines<Fairest> {
         }
     }
 
-    /// 1 where `a` is ahead of `b` by more than the wake-up granularity (in `b`'s virtual time), 0 where it is ahead
-    /// by less, -1 where it is not (`wakeup_preempt_entity`).
+    /// Compares virtual times (`wakeup_preempt_entity`): 1 if `a` is ahead of `b` by more than the wake-up
+    /// granularity (in `b`'s virtual time), 0 if it is ahead by less, -1 if it is not ahead.
     fn ahead(&self, a: u32, b: u32) -> i32 {
         let (a, b) = (&self.entities[a as usize], &self.entities[b as usize]);
         match a.vruntime - b.vruntime {

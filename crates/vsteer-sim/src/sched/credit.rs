@@ -1,45 +1,49 @@
-//! Xen's Credit scheduler: who runs when every VM is owed CPU by weight, and sleepers may jump the queue?
+//! Xen's Credit scheduler: VMs get CPU credits by weight, and vCPUs that slept may go first.
 //!
-//! **Purpose.** Xen's default scheduler from 3.0 (2006) to 4.11, and the one the published experiments ran on. It
-//! shares pCPUs among VMs by weight, caps them, keeps all pCPUs busy, and lets a vCPU that wakes run soon if it
-//! used little.
+//! **Purpose.** Xen's default scheduler from 3.0 (2006) to 4.11, used in the published experiments. It shares
+//! pCPUs among VMs by weight, caps them, keeps all pCPUs busy, and lets a vCPU that wakes run soon if it used
+//! little.
 //!
-//! **Idea.** A vCPU burns 10 credits per millisecond of CPU. Every 30 ms the pool hands out what its pCPUs can burn in
-//! that time, by weight, to the *active* vCPUs (those that a tick found running). Who has credits is UNDER, who owes is
-//! OVER; a wake-up lifts an UNDER vCPU to BOOST until a tick finds it running. Each pCPU has a queue ordered by these
-//! three; within one, first come first served, 30 ms each. A pCPU that would run OVER work or nothing looks for better
-//! work in the queues of its peers and steals it.
+//! **Idea.** A vCPU burns 10 credits per millisecond of CPU. Every 30 ms the pool distributes the credits
+//! that its pCPUs can burn in that time, by weight, to the *active* vCPUs (those that a tick found running).
+//! A vCPU with credits is UNDER, one with debt is OVER. A wake-up raises an UNDER vCPU to BOOST until a tick
+//! finds it running. Each pCPU has a queue ordered by these three levels. Within a level it is first come,
+//! first served, 30 ms each. If a pCPU would run OVER work or nothing, it looks for better work in the queues
+//! of its peers and steals it.
 //!
-//! **What follows from this**, and shows here as on real hosts: credits are handed out per pool, so two VMs pinned to
-//! one pCPU of many get equal time whatever their weights are (each is owed more than it can use); a vCPU that sleeps
-//! at every tick is never charged for credits by the tick and stays BOOSTed; one that computes across a tick loses its
-//! BOOST and waits up to 30 ms per vCPU ahead of it.
+//! **What follows from this**, here and on real hosts: credits are distributed per pool. So two VMs pinned to
+//! one of many pCPUs get equal time for any weights, because each gets more credits than it can use. A vCPU
+//! that sleeps at every tick is never charged by the tick and stays in BOOST. A vCPU that computes across a
+//! tick loses its BOOST and waits up to 30 ms for each vCPU ahead of it.
 //!
-//! **Parameters**: [`Credit::ABOUT`] below; defaults are the source's. `xen3_accounts` goes back to how Xen 3 kept
-//! accounts (xen/common/sched_credit.c of 3.3): a tick charges the running vCPU, and a vCPU with too many credits
-//! loses them all.
+//! **Parameters**: [`Credit::ABOUT`] below; defaults are the source's. `xen3_accounts` selects Xen 3's
+//! accounting (xen/common/sched_credit.c of 3.3): a tick charges the running vCPU, and a vCPU with too many
+//! credits loses all of them.
 //!
-//! **Modelled**: credits with their rounding and their bounds, leaving and joining the active list, the credit balance,
-//! unused credits passed on in list order, caps with parking, BOOST/UNDER/OVER, the lazy sort of the queues after
-//! accounting, yield, the rate limit, `vcpu_migration_delay`, tickling with its idlers mask (one idler, round robin per
-//! pCPU, or all), placement by idleness of threads, cores and sockets with `idle_bias`, the move of a running vCPU at a
-//! tick, stealing per node with `balance_bias`, its limit of one search per ms, soft and hard affinity, exclusive pins,
-//! pools. One thing in the source is dead code and so is absent here: a vCPU "kicked away" by a better one
-//! (`__runq_tickle`) needs an idler in the newcomer's hard affinity exactly where there is none.
+//! **Modelled**: credits with their rounding and their bounds, leaving and joining the active list, the
+//! credit balance, unused credits passed on in list order, caps with parking, BOOST/UNDER/OVER, the lazy sort
+//! of the queues after accounting, yield, the rate limit, `vcpu_migration_delay`, tickling with its idlers
+//! mask (one idler, round robin per pCPU, or all), placement by idleness of threads, cores and sockets with
+//! `idle_bias`, the move of a running vCPU at a tick, stealing per node with `balance_bias`, its limit of one
+//! search per ms, soft and hard affinity, exclusive pins, pools. One part of the source is dead code and
+//! therefore absent here. If a better vCPU replaces another (`__runq_tickle`), the source looks for an idler
+//! in the newcomer's hard affinity, but in exactly this case there is none.
 //!
 //! **Not modelled**
-//! - `GAP(credit-phase)`: ticks of all pCPUs fall on multiples of the period (Xen aligns them when a pCPU leaves idle),
-//!   so one timer serves the host; accounting happens right after a tick (on hardware at any phase against it).
-//! - `GAP(credit-races)`: interrupts and locks take no time: a peer's queue is never missed for a contended lock, and a
-//!   tickled pCPU schedules at once.
-//! - `GAP(credit-width)`: sums of credits are 64 bits wide; Xen's 32 overflow where credits x weight x vCPUs passes
-//!   2^32.
-//! - `GAP(credit-units)`: one vCPU per scheduling unit (no core scheduling), no tasklets, no `smt_power_savings`.
-//! - `GAP(credit-remote-wake)`: a wake-up is charged to the pCPU that the vCPU ran on last, as its timer is; events
-//!   sent by others arrive from their pCPU in Xen, which turns another pCPU's round robin over idlers.
+//! - `GAP(credit-phase)`: ticks of all pCPUs fall on multiples of the period (Xen aligns them when a pCPU
+//!   leaves idle), so one timer serves the host. Accounting happens right after a tick (on hardware at any
+//!   phase relative to it).
+//! - `GAP(credit-races)`: interrupts and locks take no time. So a search never skips a peer's queue because
+//!   of a contended lock, and a tickled pCPU schedules at once.
+//! - `GAP(credit-width)`: sums of credits are 64 bits wide; Xen's 32 bits overflow if credits x weight x
+//!   vCPUs exceeds 2^32.
+//! - `GAP(credit-units)`: one vCPU per scheduling unit (no core scheduling), no tasklets, no
+//!   `smt_power_savings`.
+//! - `GAP(credit-remote-wake)`: a wake-up counts on the pCPU where the vCPU ran last, like its timer. In Xen,
+//!   events from other vCPUs arrive on their pCPU, and so advance another pCPU's round robin over idlers.
 //!
-//! **Sources**: xen/common/sched/credit.c and core.c of Xen 4.23-unstable (commit c447b730, 2026-08); names follow
-//! it. The original: Ackaouy, "The Xen Credit CPU scheduler", Xen Summit 2006. Read, not copied.
+//! **Sources**: xen/common/sched/credit.c and core.c of Xen 4.23-unstable (commit c447b730, 2026-08); names
+//! follow it. The original: Ackaouy, "The Xen Credit CPU scheduler", Xen Summit 2006. Read, not copied.
 
 use super::super::bits::Bits;
 use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
@@ -61,12 +65,12 @@ const MIN_TIMER_NS: u64 = 100_000;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 
-/// Timer of all pCPUs' ticks; fires before the accounting of the same instant.
+/// Timer of all pCPUs' ticks; fires before the accounting at the same time.
 const TICK: u32 = 0;
 /// Timer of the accounting.
 const ACCT: u32 = 1;
 
-/// Priorities: the higher runs first.
+/// Priorities; the highest runs first.
 const BOOST: i8 = 0;
 const UNDER: i8 = -1;
 const OVER: i8 = -2;
@@ -78,14 +82,14 @@ const YIELD: u16 = 4;
 const MIGRATING: u16 = 8;
 const PINNED: u16 = 16;
 const ACTIVE: u16 = 32;
-/// Has a soft affinity that says more than the hard one.
+/// Has a soft affinity narrower than its hard affinity.
 const SOFT: u16 = 64;
-/// A running vCPU that a tick wants elsewhere (`_VPF_migrating`).
+/// A tick wants this running vCPU on another pCPU (`_VPF_migrating`).
 const LEAVING: u16 = 128;
-/// May run on every pCPU of the pool, and says no more: its masks need not be looked at.
+/// May run on every pCPU of the pool and has no soft affinity, so its masks need no checks.
 const ANYWHERE: u16 = 256;
 
-/// A vCPU, one cache line.
+/// A vCPU, in one cache line.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 struct Unit {
@@ -95,11 +99,12 @@ struct Unit {
     /// Neighbours in the domain's active list.
     active_next: u32,
     active_prev: u32,
-    /// While it runs: since when CPU time is not yet burnt; else that less the time it stopped.
+    /// While it runs: the start of CPU time that is not burnt yet. Otherwise that time minus the time it
+    /// stopped.
     start_ns: i64,
     last_ran_ns: u64,
     credit: i32,
-    /// Credits are whole: what is left of the last burn, in 10^-6 credits.
+    /// Credits are whole numbers. This is the remainder of the last burn, in 10^-6 credits.
     residual: u32,
     cpu: u32,
     domain: u32,
@@ -114,7 +119,7 @@ struct Queue {
     head: u32,
     tail: u32,
     current: u32,
-    /// Queued and running.
+    /// The queued ones plus the running one.
     runnable: u32,
     sort_epoch: u32,
     idle_bias: u32,
@@ -129,7 +134,7 @@ struct Queue {
 
 #[derive(Debug, Clone)]
 struct Domain {
-    /// Active units, last joined first.
+    /// Active units, the newest first.
     active: u32,
     active_units: u32,
     weight: u32,
@@ -216,13 +221,13 @@ pub struct Credit {
     master: u32,
     idlers: Bits,
     idle: place::Idleness,
-    /// pCPUs with more than one runnable unit: where there may be something to steal.
+    /// pCPUs with more than one runnable unit, from which others may steal.
     overloaded: Bits,
     nodes: Vec<Bits>,
     balance_bias: Vec<u32>,
     any_soft: bool,
     ticking: bool,
-    /// For masks that are worked out on the way.
+    /// Buffers for temporary masks.
     scratch: place::Scratch,
 }
 
@@ -251,7 +256,7 @@ impl Policy for Credit {
             slice_ns,
             tick_ns: slice_ms * MS / ticks,
             credits_per_slice: (CREDITS_PER_MS * slice_ms) as i64,
-            // Xen holds it to the slice where it exceeds it.
+            // Xen limits the rate limit to the slice.
             ratelimit_ns: (values.get("ratelimit_us") * US).min(slice_ns),
             migration_delay_ns: values.get("vcpu_migration_delay_us") * US,
             balance_ratelimit_ns: values.get("load_balance_ratelimit_us") * US,
@@ -286,8 +291,8 @@ impl Policy for Credit {
     }
 
     fn arrive(&mut self, view: &View<'_>, v: Vcpu) {
-        // The first vCPU of a domain begins on the first pCPU (of its node's, where it has one), each further one on
-        // the next after its predecessor's; then it is placed as any other.
+        // The first vCPU of a domain starts on the first pCPU (of its node, if it has one). Each further one
+        // starts on the pCPU after its predecessor's. Then it is placed like any other.
         let host = view.host();
         let vm = &host.vms[host.vcpus[v.i()].vm.i()];
         let mut cpus = self.pool.clone();
@@ -302,7 +307,7 @@ impl Policy for Credit {
             _ => cpus.first(),
         };
         self.units[v.i()].cpu = cpu.expect("a pool has a pCPU") as u32;
-        // As in Xen, placing marks it as migrating: the first wake-up is not boosted.
+        // As in Xen, placing marks it as migrating, so the first wake-up gives no BOOST.
         self.units[v.i()].flags |= MIGRATING;
         self.units[v.i()].cpu = self.place(view, v.0, true);
     }
@@ -369,7 +374,7 @@ impl Policy for Credit {
             let unit = &mut self.units[next as usize];
             unit.start_ns += now_ns as i64;
             if !self.ticking {
-                // Ticks stop on an idle host, and fall on multiples of the period when they go on.
+                // Ticks stop on an idle host. When they continue, they fall on multiples of the period.
                 self.ticking = true;
                 orders.set_timer(TICK, (now_ns / self.tick_ns + 1) * self.tick_ns);
             }
@@ -385,7 +390,7 @@ impl Policy for Credit {
     fn touch(&self, v: Vcpu) {
         let unit = &self.units[v.i()];
         if let Some(queue) = self.queues.get(unit.cpu as usize) {
-            // The vCPU that it is compared with when it wakes, or that follows it when it blocks.
+            // Prefetches the vCPU that `v` is compared with when it wakes, or that follows it when it blocks.
             let other = if queue.current == v.0 { queue.head } else { queue.current };
             std::hint::black_box(self.units.get(other as usize).map(|u| u.pri));
         }

@@ -1,35 +1,40 @@
-//! Xen's Credit2: who runs when credits burn by weight, and everybody's are renewed at once?
+//! Xen's Credit2: credits burn by weight, and all vCPUs of a queue get new credits at once.
 //!
-//! **Purpose.** Xen's default scheduler since 4.12. As Credit it shares pCPUs by weight and caps VMs, but without
-//! priorities that guests can play for, without ticks, and with far fewer queues.
+//! **Purpose.** Xen's default scheduler since 4.12. Like Credit it shares pCPUs by weight and caps VMs. It
+//! has no priorities that guests can exploit, no ticks, and far fewer queues.
 //!
-//! **Idea.** Several pCPUs share a queue ordered by credit (a socket's, of at most 16). A vCPU burns a credit per
-//! nanosecond where it has the largest weight of the queue, more where it has less. The one with the most credit
-//! runs, for as long as it takes to burn down to the next one's, at least 0.5 ms (or the rate limit), at most 10. When
-//! the next to run has none left, everybody in the queue is given 10 ms worth, cut off at 10.5: so who slept cannot
-//! save up, and nobody owes for ever. A vCPU that wakes interrupts an idle pCPU of its queue, else the one whose
-//! vCPU has least credit compared with it. Queues are evened out by decaying load, when credits are renewed.
+//! **Idea.** Several pCPUs share a queue ordered by credit (a socket's pCPUs, at most 16). A vCPU with the
+//! largest weight of the queue burns one credit per nanosecond; others burn more. The vCPU with the most
+//! credit runs until its credit equals that of the next one, for at least 0.5 ms (or the rate limit) and at
+//! most 10 ms. If the next vCPU to run has no credit left, every vCPU of the queue gets 10 ms worth, limited
+//! to 10.5 ms in total. So sleeping saves no credit, and no vCPU stays in debt forever. A vCPU that wakes
+//! interrupts an idle pCPU of its queue. If there is none, it interrupts the pCPU whose vCPU has the least
+//! credit compared with it. When credits are renewed, queues are balanced by decaying load.
 //!
-//! **What follows from this**: who sleeps much has 10 ms of credit and preempts hogs as soon as the rate limit lets it;
-//! no wake-up waits much longer than that unless others like it are ahead; weights bind within a queue, not between
-//! queues, so two VMs pinned to different sockets get what their sockets have.
+//! **What follows from this**: a vCPU that sleeps much has 10 ms of credit and preempts busy vCPUs as soon as
+//! the rate limit allows. A wake-up rarely waits much longer than that, unless similar vCPUs are ahead.
+//! Weights apply within a queue, not between queues. So two VMs pinned to different sockets get what their
+//! sockets have.
 //!
 //! **Parameters**: below; defaults are the source's.
 //!
-//! **Modelled**: credits with their residual and lower bound, reset and its clipping, slices by credit with inflight
-//! credit of the one that leaves, rate limit and its tolerance, migration resistance and compensation, queues by core,
-//! socket, node or all with their limit of pCPUs, tickling (pinned, idle cores, idle threads, by score), soft and hard
-//! affinity, soft-affinity preemption, caps by budgets with quotas, parking and replenishment, yield, load averages of
-//! queues and vCPUs, initial placement, balancing by one exchange.
+//! **Modelled**: credits with their residual and lower bound, reset and its clipping, slices by credit with
+//! in-flight credit of the vCPU that leaves, rate limit and its tolerance, migration resistance and
+//! compensation, queues by core, socket, node or all with their limit of pCPUs, tickling (pinned, idle cores,
+//! idle threads, by score), soft and hard affinity, soft-affinity preemption, caps by budgets with quotas,
+//! parking and replenishment, yield, load averages of queues and vCPUs, initial placement, balancing by one
+//! exchange.
 //!
 //! **Not modelled**
-//! - `GAP(credit2-races)`: interrupts and locks take no time: no queue is left out for a contended lock, a switch is
-//!   over at once, and what the one that leaves returns is back at the same instant.
-//! - `GAP(credit2-phase)`: budgets of all capped VMs are replenished at the same instants where they were capped at once.
-//! - `GAP(credit2-units)`: one vCPU per scheduling unit (no core scheduling), no tasklets, no `sched_smt_power_savings`.
+//! - `GAP(credit2-races)`: interrupts and locks take no time. So balancing skips no queue because of a
+//!   contended lock, a switch ends at once, and a leaving vCPU returns its unused budget at the same time.
+//! - `GAP(credit2-phase)`: the budgets of VMs that were capped at the same time are replenished at the same
+//!   times.
+//! - `GAP(credit2-units)`: one vCPU per scheduling unit (no core scheduling), no tasklets, no
+//!   `sched_smt_power_savings`.
 //!
-//! **Sources**: xen/common/sched/credit2.c of Xen 4.23-unstable (commit c447b730, 2026-08); names follow it. Read, not
-//! copied.
+//! **Sources**: xen/common/sched/credit2.c of Xen 4.23-unstable (commit c447b730, 2026-08); names follow it.
+//! Read, not copied.
 
 use super::super::bits::Bits;
 use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
@@ -46,13 +51,13 @@ mod tickle;
 
 const NONE: u32 = u32::MAX;
 const US: i64 = 1_000;
-/// CSCHED2_CREDIT_INIT, and the longest slice; CSCHED2_CREDIT_MIN is as much below 0.
+/// CSCHED2_CREDIT_INIT, which is also the longest slice. CSCHED2_CREDIT_MIN is its negative.
 const CREDIT_INIT: i64 = 10_000 * US;
-/// CSCHED2_MIN_TIMER: the shortest slice, and what may be carried over a reset.
+/// CSCHED2_MIN_TIMER: the shortest slice, and the most credit that a reset carries over.
 const MIN_TIMER: i64 = 500 * US;
 /// CSCHED2_MIGRATE_COMPENSATION, and CSCHED2_RATELIMIT_TICKLE_TOLERANCE.
 const COMPENSATION: i64 = 50 * US;
-/// Less than anybody can have.
+/// Below the credit of any vCPU.
 const IDLE_CREDIT: i64 = -CREDIT_INIT - 1;
 /// Timer of the replenishment of budgets.
 const REPLENISH: u32 = 0;
@@ -66,25 +71,25 @@ struct Unit {
     residual: i64,
     weight: i64,
     start_ns: i64,
-    /// Which pCPU was interrupted for it.
+    /// The pCPU that was interrupted for it.
     tickled: u32,
-    /// With a cap: what it may run before it asks its VM for more.
+    /// With a cap: how long it may run before it asks its VM for more.
     budget: Option<i64>,
     queued: bool,
     parked: bool,
     pinned: bool,
-    /// The queue it is to go to when it leaves its pCPU.
+    /// The queue to which it moves when it leaves its pCPU.
     moves_to: u32,
     avgload: i64,
     load_at: i64,
 }
 
-/// What some pCPUs share.
+/// A queue shared by some pCPUs.
 #[derive(Debug, Clone)]
 struct Queue {
-    /// Waiting, the most credit first.
+    /// Waiting vCPUs, the one with the most credit first.
     list: Vec<u32>,
-    /// All that belong here.
+    /// All vCPUs that belong to this queue.
     units: Vec<u32>,
     active: Bits,
     idle: Bits,
@@ -92,7 +97,7 @@ struct Queue {
     cpus: i64,
     max_weight: i64,
     pick_bias: u32,
-    /// Runnable ones, running or not.
+    /// The number of runnable vCPUs, running or not.
     load: i64,
     load_at: i64,
     avgload: i64,
@@ -103,7 +108,7 @@ struct Queue {
 struct Domain {
     weight: i64,
     vcpus: i64,
-    /// Per period; 0: no cap.
+    /// Budget per period; 0 means no cap.
     tot_budget: i64,
     budget: i64,
     quota: i64,
@@ -115,7 +120,7 @@ struct Domain {
 #[derive(Debug)]
 pub struct Credit2 {
     ratelimit_ns: i64,
-    /// In Xen one that leaves is back in the queue only when the switch is over.
+    /// In Xen, a vCPU that leaves a pCPU is in the queue again only after the switch.
     inflight: bool,
     resist: i64,
     period_ns: i64,
@@ -125,9 +130,9 @@ pub struct Credit2 {
     /// The queue of each pCPU of the pool.
     queue_of: Vec<u32>,
     current: Vec<u32>,
-    /// Who is about to get a pCPU.
+    /// The vCPU that is about to get a pCPU.
     chosen: u32,
-    /// Masks and lists that are worked out on the way.
+    /// Buffers for temporary masks and lists.
     mask: Bits,
     unparked: Vec<u32>,
 }
@@ -322,7 +327,7 @@ fn weight(weight: Option<u32>) -> i64 {
 }
 
 impl Credit2 {
-    /// Sets the timer to the next replenishment; one that is due now is set already.
+    /// Sets the timer to the next replenishment. If one is due now, its timer is set already.
     fn arm(&self, now_ns: u64, orders: &mut Orders) {
         let next_ns = self.domains.iter().map(|d| d.next_ns).min().unwrap_or(u64::MAX);
         if next_ns > now_ns {
@@ -330,7 +335,7 @@ impl Credit2 {
         }
     }
 
-    /// Runnable `v` joins its queue and looks for a pCPU.
+    /// Adds runnable `v` to its queue and looks for a pCPU.
     fn join(&mut self, view: &View<'_>, v: u32, orders: &mut Orders) {
         self.update_load(self.units[v as usize].queue as usize, v, 1, view.now_ns() as i64);
         self.enqueue(v);
@@ -347,7 +352,7 @@ impl Credit2 {
             unit.budget = Some(0);
             self.domains[vm].budget += budget;
         }
-        // Balancing may have asked it to move just now.
+        // Balancing may just have asked it to move.
         if returns && to == NONE {
             self.enqueue(v);
             self.tickle(view, v, orders);
@@ -361,7 +366,8 @@ impl Credit2 {
             self.deassign(v);
             self.units[v as usize].cpu = self.cycle(view, v, to as usize);
             self.assign(v, to);
-            // Still running by the engine's books, unless it blocked; parked ones come when they are let go.
+            // The engine still shows it as running unless it blocked. Parked vCPUs join when they are
+            // released.
             let wants = view.state(Vcpu(v)) == State::Running && !self.units[v as usize].parked;
             if wants {
                 self.join(view, v, orders);

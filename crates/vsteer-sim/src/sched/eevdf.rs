@@ -1,78 +1,81 @@
-//! Linux's EEVDF: who runs when every task is owed its share and the one with the earliest virtual deadline is served?
+//! Linux's EEVDF: of the tasks that are owed CPU time, the one with the earliest virtual deadline runs.
 //!
-//! **Purpose.** Linux's fair class since 6.6; on KVM every vCPU is one of its tasks. Shares by weight, at every
-//! level of the cgroup tree; quotas; no starvation; waits bounded by the slice.
+//! **Purpose.** Linux's fair class since 6.6; on KVM every vCPU is one of its tasks. It provides shares by
+//! weight at every level of the cgroup tree, quotas, no starvation, and waits bounded by the slice.
 //!
-//! **Idea.** Each task has a virtual time that runs at 1,024/weight while it runs. The weighted average of all in
-//! line is what a perfect machine would have given everybody; who is behind it is owed (has lag >= 0) and is
-//! *eligible*. Each asks for a slice, and has a virtual deadline: when it would have it at its fair rate. Of the
-//! eligible the one with the earliest deadline runs. A task that sleeps takes its lag along (up to two slices), so
-//! that it neither gains nor loses by sleeping; one that had too much stays in line, asleep, until that is made up
-//! (delayed dequeue). Once running, a task is left alone until its slice is used or it is ahead of the average
-//! (`RUN_TO_PARITY`).
+//! **Idea.** Each task has a virtual time that advances at 1,024/weight of real time while it runs. The
+//! weighted average over all tasks in line is the virtual time that an ideal machine would have given to
+//! each. A task behind the average is owed CPU time (its lag is >= 0) and is *eligible*. Each task asks for a
+//! slice and has a virtual deadline: the time at which it would have the slice at its fair rate. Of the
+//! eligible tasks, the one with the earliest deadline runs. A task that goes to sleep keeps its lag (up to
+//! two slices), so it neither gains nor loses by sleeping. A task that had too much stays in line while
+//! asleep, until that is made up (delayed dequeue). A running task keeps its pCPU until its slice is used or
+//! it is ahead of the average (`RUN_TO_PARITY`).
 //!
-//! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 2.8 ms slice lasts 4 ms; a sleeper
-//! that wakes runs at once only where the current task is ahead of the average or its slice is used, else up to a
-//! slice later; a task chosen again at the end of its slice is no longer protected and continues only while it is owed;
-//! a VM's weight counts once however many vCPUs it has.
+//! **What follows from this**: slices end only at ticks, so at 250 Hz a nominal slice of 2.8 ms lasts 4 ms. A
+//! task that wakes runs at once only if the current task is ahead of the average or has used its slice.
+//! Otherwise it waits up to a slice longer. A task that is chosen again at the end of its slice is no longer
+//! protected and continues only while it is owed time. A VM's weight counts once for any number of vCPUs.
 //!
 //! **Parameters**: [`Earliest::ABOUT`]; the defaults are the source's.
 //!
 //! **Modelled**: lag, eligibility, virtual deadlines, slice scaled by the number of CPUs, placement with lag,
-//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a change of
-//! weight ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`),
-//! preferring the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks
-//! (computed, not simulated: see `charge`), the cgroup tree with a line per group and pCPU, shares of groups that
-//! run on several pCPUs by decaying load averages (`fair/share.rs`), quotas at every level with slices taken from
-//! the group's pool, throttling and refill at periods, nice levels, the real-time classes above with the fair
-//! server ([`super::linux`]), wake-up placement (previous pCPU, idle core, idle sibling in the last-level cache),
-//! pulling by a pCPU that becomes idle, periodic balancing.
+//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a
+//! change of weight ends the protection, as in the source), the end of an unprotected task's right to run
+//! (`PREEMPT_SHORT`), preferring the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption,
+//! slices checked at ticks (computed, not simulated: see `charge`), the cgroup tree with a line per group and
+//! pCPU, shares of groups that run on several pCPUs by decaying load averages (`fair/share.rs`), quotas at
+//! every level with slices taken from the group's pool, throttling and refill at periods, nice levels, the
+//! real-time classes above with the fair server ([`super::linux`]), wake-up placement (previous pCPU, idle
+//! core, idle sibling in the last-level cache), pulling by a pCPU that becomes idle, periodic balancing.
 //!
 //! **Not modelled**
-//! - `GAP(eevdf-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between waker
-//!   and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never cut short
-//!   (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are not looked at
-//!   while nobody waits anywhere.
-//! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain,
-//!   gated by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is
-//!   not modelled.
-//! - `GAP(eevdf-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
-//!   siblings before the period ends is not modelled.
-//! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
-//!   forgets its lag and its load.
-//! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
-//!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
-//!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
-//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is here
-//!   with `flat` alone. Custom slices are not modelled, so all are equal but those that groups keep (below), and a
-//!   protection that ends at the shortest slice in line (6.17) is one that ends at the deadline.
-//! - `GAP(eevdf-flat)`: where 7.3's one line of tasks is simulated (`flat`, `hrtick`), a failed wake-up preemption does
-//!   not shorten the protection, and of `cgroup_mode` only `concur` is there. Without `flat`, `hrtick` is a timer that
-//!   never fails.
-//! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
-//!   touches, and the others at the next tick.
-//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas
-//!   unless a setup says when they begin, or `quota_phases` has them drawn.
+//! - `GAP(eevdf-load)`: balancing uses the runnable tasks of this moment, not load. So there is no
+//!   `wake_affine` between waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing. The search
+//!   for an idle pCPU is never cut short (`SIS_UTIL`). Load averages continue while a group is throttled. The
+//!   loads of an idle pCPU are not updated while no task waits anywhere.
+//! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order. The kernel's passes run
+//!   per domain, depend on costs and failures, and move tasks by load. Moving one more task so that surplus
+//!   tasks take turns is not modelled.
+//! - `GAP(eevdf-slack)`: unused quota returns to the pool when a line empties. The timer that gives it to
+//!   throttled siblings before the period ends is not modelled.
+//! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs. A line reused for
+//!   another pCPU forgets its lag and its load.
+//! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled,
+//!   nor the deadline class. An idle task does not make way for others at once. If a real-time task could go
+//!   to several pCPUs, it takes the nearest with the lowest number; the kernel takes them in turn.
+//! - `GAP(eevdf-6.17)`: of the changes after 6.12, throttling of each task as it returns to its guest (6.18)
+//!   is modelled only with `flat`. Custom slices are not modelled, so all slices are equal except those that
+//!   groups keep (below). So a protection until the shortest slice in line (6.17) ends at the deadline.
+//! - `GAP(eevdf-flat)`: where 7.3's single line of tasks is simulated (`flat`, `hrtick`), a failed wake-up
+//!   preemption does not shorten the protection, and of `cgroup_mode` only `concur` exists. Without `flat`,
+//!   `hrtick` is a timer that never fails.
+//! - `GAP(eevdf-levels)`: every event charges all levels of the running task. The source charges the levels
+//!   that the event affects, and the others at the next tick.
+//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period. So do the periods of
+//!   quotas, unless a setup gives their start or `quota_phases` draws it at random.
 //!
-//! **After 6.12** (`places_anew`, `held_at_ticks`): what a group is worth changes at every tick, so it matters what
-//! that does to its virtual time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the
-//! entity's distance from it is scaled. From 6.13 to 6.19 the entity is placed again, like one that enters; where it
-//! is the running one, it is in the average already, so that its distance grows by up to a half each time: where it
-//! is owed, and worth more than the others together, each new weight owes it as much again as it got since the
-//! last, and it keeps the pCPU while its weight keeps changing, for hundreds of ms. Since 6.17 one that is
-//! no longer protected is held against the others at every tick; a new weight ends the protection, as before.
+//! **After 6.12** (`places_anew`, `held_at_ticks`): the weight of a group changes at every tick, so the
+//! effect of a change on its virtual time matters. In 6.12.117 (and again in 7.0) the average of the line
+//! stays, and the entity's distance from it is scaled. From 6.13 to 6.19 the entity is placed again, like one
+//! that enters. If it is the running one, it is already part of the average. Then its distance grows by up to
+//! a half each time. If it is owed time and weighs more than all others together, each new weight adds as
+//! much to its claim as it received since the last one. So it keeps the pCPU while its weight keeps changing,
+//! for hundreds of ms. Since 6.17 an unprotected entity is compared with the others at every tick. A new
+//! weight ends the protection, as before.
 //!
-//! **A base slice that is set while VMs run** (`kept_slice_us`): a task asks for it from its next deadline on, but
-//! a group's entity only when somebody below it wakes or goes to sleep. A VM whose vCPUs never sleep keeps the old
-//! one, so that a longer slice makes nobody wait longer who waits for such VMs alone (6.12 to 7.2; recorded on 6.16
-//! with 6 ms for
-//! 1.4: the p99 of wake-ups stayed at 4.2 ms, where 9.9 were simulated).
+//! **A base slice that is set while VMs run** (`kept_slice_us`): a task uses the new slice from its next
+//! deadline on. A group's entity uses it only after a task below it wakes or goes to sleep. A VM whose vCPUs
+//! never sleep keeps the old slice. So a longer slice does not lengthen the waits of a task that waits only
+//! for such VMs. This holds from 6.12 to 7.2. On 6.16 with 6 ms instead of 1.4 ms, the recorded p99 of
+//! wake-ups stayed at 4.2 ms, while a simulation without this gave 9.9 ms.
 //!
-//! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
-//! names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", TR-95-22, 1995. Written from
-//! memory first, then held against that source function by function. Read, not copied. What these two do: mainline
-//! commits 6d71a9c61604 (6.13) and 101f3498b4bd (7.0, which takes it back and says why), and the layout of
-//! `struct sched_entity` in a running 6.18.44; from memory of them, not held against that source.
+//! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12
+//! 6.12.117-1~deb12u1; names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline
+//! First", TR-95-22, 1995. Written from memory first, then compared with that source function by function.
+//! Read, not copied. The changes after 6.12: mainline commits 6d71a9c61604 (6.13) and 101f3498b4bd (7.0,
+//! which reverts it and says why), and the layout of `struct sched_entity` in a running 6.18.44; from memory
+//! of them, not compared with that source.
 
 use super::super::policy::{About, Conserving, Parameter, Values};
 use super::fair::{Entity, Lines, MS, NONE, Rules, US, next_tick, parameters, scaling};
@@ -90,16 +93,16 @@ pub type Eevdf = Linux<Earliest>;
 #[derive(Debug)]
 pub struct Earliest {
     slice_ns: i64,
-    /// What groups asked for until it was set; 0: it never was.
+    /// The slice of groups before it was set; 0 if it was never set.
     kept_ns: i64,
     tick_ns: i64,
     /// From 6.13 to 6.19: an entity whose weight changes is placed again.
     places_anew: bool,
-    /// In 6.18 (44): that does not end its protection.
+    /// In 6.18 (44): a change of weight does not end the protection.
     carries_protection: bool,
     /// Since 6.17: an unprotected entity is compared with the others at every tick.
     held_at_ticks: bool,
-    /// One line of all tasks per pCPU, and what else 7.3 decides otherwise.
+    /// One line of all tasks per pCPU, and the other decisions of 7.3.
     flat: bool,
     hrtick: bool,
 }
@@ -203,7 +206,8 @@ impl Rules for Earliest {
         default_weight: 100,
         weights: (1, 10_000),
         proportional: true,
-        // A task that waits in another last-level cache than an idle pCPU's is found by the next balancing.
+        // If a task waits in another last-level cache than that of an idle pCPU, only the next balancing
+        // finds it.
         conserving: Conserving::Within(20 * MS),
         caps: false,
         quotas: true,
@@ -241,8 +245,8 @@ impl Rules for Earliest {
         }
     }
 
-    /// A group asks for the smallest slice of the entities in its line, and keeps this slice until one of them
-    /// wakes or goes to sleep, whatever the base slice is by then (`se->slice` in `enqueue_task_fair` and
+    /// A group asks for the smallest slice of the entities in its line. It keeps this slice until one of them
+    /// wakes or goes to sleep, even if the base slice changes (`se->slice` in `enqueue_task_fair` and
     /// `dequeue_entities`).
     fn told(l: &mut Lines<Earliest>, e: u32, now_ns: i64) {
         l.entities[e as usize].kept_ns = if now_ns == 0 { l.rules.kept_ns } else { 0 };
@@ -282,7 +286,7 @@ impl Rules for Earliest {
         l.unlink(e);
     }
 
-    /// As if it had never slept, but that what it was owed is forfeit.
+    /// As if it had never slept, except that it loses the time that it was owed.
     fn undelay(l: &mut Lines<Earliest>, e: u32) {
         let lag = l.lag_asleep(e);
         l.entities[e as usize].delayed = false;
@@ -299,11 +303,11 @@ impl Rules for Earliest {
         l.reweigh(e, scaled);
     }
 
-    /// True when others are in line and its slice is over, or it is no longer protected and (until 6.15) ahead of the
-    /// average.
+    /// True if others are in line and either its slice is used, or it is no longer protected and (until 6.15)
+    /// ahead of the average.
     ///
-    /// Deadlines are renewed at ticks; while it was alone in line those ticks were not events, and are made up for
-    /// here: from the first tick after the deadline, at regular ticks.
+    /// The source renews deadlines at ticks. While the entity was alone in line, those ticks were not events.
+    /// This function makes up for them: from the first tick after the deadline, at regular ticks.
     fn charge(l: &mut Lines<Earliest>, e: u32, from_ns: i64, ns: i64) -> bool {
         let (slice_ns, tick_ns) = (l.asks_ns(e), l.rules.tick_ns);
         let now_ns = from_ns + ns;
@@ -358,8 +362,8 @@ impl Rules for Earliest {
         }
     }
 
-    /// One that asks for less, and would be served earlier or is owed where the other is not, ends its protection
-    /// (`PREEMPT_SHORT`).
+    /// Ends the protection of `old` if `new` asks for less and either would be served earlier or is owed time
+    /// while `old` is not (`PREEMPT_SHORT`).
     fn preempts(l: &mut Lines<Earliest>, old: u32, new: u32) -> bool {
         let (o, n) = (&l.entities[old as usize], &l.entities[new as usize]);
         let sooner = n.deadline < o.deadline || !l.eligible(old);
@@ -374,10 +378,10 @@ impl Rules for Earliest {
         let used_ns = entity.real_of(entity.deadline - entity.vruntime);
         match entity.protected {
             true => used_ns,
-            // Its timer is set, when another one joins, to the end of what it asked for; and every tick asks, see
-            // `slice`.
+            // When another entity joins, its timer is set to the end of its slice. Every tick also checks,
+            // see `slice`.
             false if l.rules.flat => used_ns,
-            // The next tick asks.
+            // The next tick checks.
             false if l.rules.held_at_ticks => 1,
             false => used_ns.min(l.eligible_for_ns(e)),
         }
@@ -399,14 +403,14 @@ impl Rules for Earliest {
 }
 
 impl Earliest {
-    /// Decides as kernels since 6.17 do where nothing else is said.
+    /// True for the decisions of kernels since 6.17, where no other parameter decides.
     fn later(&self) -> bool {
         self.held_at_ticks || self.flat
     }
 }
 
 impl Lines<Earliest> {
-    /// The CPU time that `e` asks for at a time.
+    /// The slice that `e` asks for, in CPU time.
     fn asks_ns(&self, e: u32) -> i64 {
         match self.entities[e as usize].kept_ns {
             0 => self.rules.slice_ns,
@@ -427,14 +431,14 @@ impl Lines<Earliest> {
         if line.weight == 0 { line.floor } else { line.sum.div_euclid(i128::from(line.weight)) as i64 }
     }
 
-    /// Is it owed, or even?
+    /// Is it owed time, or exactly even?
     fn eligible(&self, e: u32) -> bool {
         let entity = &self.entities[e as usize];
         let line = &self.lines[entity.line as usize];
         line.sum >= i128::from(entity.vruntime) * i128::from(line.weight)
     }
 
-    /// Lag within what one is allowed to take along: two slices or a tick; later, a slice and a tick.
+    /// Lag, limited to what an entity may keep: two slices or a tick; in later kernels, a slice and a tick.
     fn bounded_lag(&self, e: u32) -> i64 {
         let entity = &self.entities[e as usize];
         let (slice_ns, tick_ns) = (self.asks_ns(e), self.rules.tick_ns);
@@ -443,14 +447,15 @@ impl Lines<Earliest> {
         self.lag(e).clamp(-limit, limit)
     }
 
-    /// The lag of one that sleeps in line: what it is owed by now is forfeit (`DELAY_ZERO`). In 7.3 it owes no more
-    /// than when it went to sleep, whichever entities came since.
+    /// The lag of an entity that sleeps in line. Any time that it is owed is lost (`DELAY_ZERO`). In 7.3 its
+    /// debt does not grow while it sleeps, whichever entities join.
     fn lag_asleep(&self, e: u32) -> i64 {
         let now = self.bounded_lag(e).min(0);
         if self.rules.flat { now.max(self.entities[e as usize].vlag.min(0)) } else { now }
     }
 
-    /// Real time in which `e`, running among others, gets ahead of the average and so loses its right to go on.
+    /// Real time after which running `e`, with others in line, is ahead of the average and loses its right to
+    /// continue.
     fn eligible_for_ns(&self, e: u32) -> i64 {
         let entity = &self.entities[e as usize];
         let line = &self.lines[entity.line as usize];
@@ -458,11 +463,12 @@ impl Lines<Earliest> {
             i128::from(line.weight - entity.weight),
             line.sum - i128::from(entity.vruntime) * i128::from(line.weight),
         );
-        // Its own running moves the average too: by its part of the weight.
+        // Its own running also moves the average, by its part of the weight.
         entity.real_of((lead.max(-1).div_euclid(others) + 1) as i64)
     }
 
-    /// The entity that the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
+    /// The entity that the line would run: a protected one (`RUN_TO_PARITY`), otherwise the eligible one with
+    /// the earliest deadline.
     fn best(&self, line: u32) -> u32 {
         let l = &self.lines[line as usize];
         if l.queued <= 1 {
@@ -484,7 +490,7 @@ impl Lines<Earliest> {
             }
             e = entity.next;
         }
-        // Of equal deadlines the waiting one goes first.
+        // With equal deadlines the waiting one goes first.
         if l.current != NONE {
             let current = &self.entities[l.current as usize];
             let earlier = best == NONE || current.deadline < self.entities[best as usize].deadline;

@@ -1,39 +1,42 @@
-//! Proportional share with co-scheduling, as in ESXi: who runs when the vCPUs of a VM must not drift apart?
+//! Proportional share with co-scheduling, as in ESXi: the vCPUs of a VM must not drift apart.
 //!
-//! **Purpose.** A guest with several vCPUs expects them to advance together: who spins for a lock whose holder is
-//! not on a pCPU burns its time. ESX 2 ran all vCPUs of a VM at once or none; since ESX 3 it only keeps them from
-//! drifting.
+//! **Purpose.** A guest with several vCPUs expects them to advance together. A vCPU that spins for a lock
+//! wastes its time if the lock's holder is not on a pCPU. ESX 2 ran all vCPUs of a VM at once or none. Since
+//! ESX 3 it only limits their drift.
 //!
-//! **Idea.** CPU time goes by shares: the vCPU that used least for its shares runs, for 50 ms, and one that wakes takes
-//! over from the one that used most, if that is more. A vCPU *advances* while it runs and while it is blocked.
-//! - **Strict**: a vCPU's skew grows while it waits and a sibling runs. Once that of one exceeds the limit, the
-//!   whole VM is *co-stopped*, until there are pCPUs for all of its vCPUs that want one: then it is *co-started*,
-//!   all at once.
-//! - **Relaxed**: a vCPU's skew is how far it is ahead of the slowest sibling (`idle_catches_up`: one that has gone
-//!   idle has nothing left to catch up with; whether ESXi sees it so is not published). Beyond the limit that vCPU
-//!   alone is co-stopped, until the slowest has caught up to the lower limit. Nobody needs more than one pCPU at a
+//! **Idea.** CPU time is divided by shares. The vCPU that used least relative to its shares runs, for 50 ms.
+//! A vCPU that wakes preempts the one that used most, if the difference is large enough. A vCPU *advances*
+//! while it runs and while it is blocked.
+//! - **Strict**: a vCPU's skew grows while it waits and a sibling runs. If the skew of one vCPU exceeds the
+//!   limit, the whole VM is *co-stopped* until there are pCPUs for all of its vCPUs that want one. Then it is
+//!   *co-started*, all vCPUs at once.
+//! - **Relaxed**: a vCPU's skew is its lead over the slowest sibling (`idle_catches_up`: an idle vCPU has
+//!   nothing left to catch up with; it is not published whether ESXi does so). Above the limit only that vCPU
+//!   is co-stopped, until the slowest has caught up to the lower limit. No vCPU needs more than one pCPU at a
 //!   time.
 //!
-//! **What follows from this**: under strict co-scheduling pCPUs stay idle beside VMs that want more of them than
-//! are free (fragmentation), and wide VMs wait for long; relaxed, a VM's ready time is low as long as all of its
-//! vCPUs get their turn, and co-stop shows where they do not.
+//! **What follows from this**: under strict co-scheduling pCPUs stay idle although VMs wait, because those
+//! VMs want more pCPUs than are free (fragmentation). VMs with many vCPUs wait long. Under relaxed
+//! co-scheduling a VM's ready time is low as long as all of its vCPUs get their turn. Co-stop shows where
+//! they do not.
 //!
-//! **Parameters**: below. The quantum is the published one; "a few milliseconds" is all that is published of the
-//! limits.
+//! **Parameters**: below. The quantum is the published one. Of the limits only "a few milliseconds" is
+//! published.
 //!
-//! **Modelled**: shares per VM divided among its vCPUs (1,000 each unless said), the quantum, preemption at
+//! **Modelled**: shares per VM divided among its vCPUs (default 1,000 each), the quantum, preemption at
 //! wake-up, skew of both kinds, co-stop and co-start.
 //!
 //! **Not modelled**
-//! - `GAP(esxi-closed)`: the source is not public. What its papers leave open is as simple here as can be: virtual
-//!   time, of which a sleeper may be behind by a quantum; a woken vCPU preempts where it is behind by a
-//!   millisecond, a co-start by a quantum.
-//! - `GAP(esxi-placement)`: one queue for all pCPUs; no NUMA clients, no cost of migration, no hyper-threading policy.
+//! - `GAP(esxi-closed)`: the source is not public. Where its papers give no details, the simulation takes the
+//!   simplest choice: virtual time in which a sleeper may be behind by a quantum; a woken vCPU preempts if it
+//!   is behind by a millisecond, a co-start if it is behind by a quantum.
+//! - `GAP(esxi-placement)`: one queue for all pCPUs; no NUMA clients, no cost of migration, no
+//!   hyper-threading policy.
 //! - `GAP(esxi-limits)`: no reservations, limits, or resource pools.
 //!
 //! **Sources**: VMware, "The CPU Scheduler in VMware vSphere 5.1", technical white paper, 2013 (strict
-//! co-scheduling in ESX 2.x, relaxed since 3.x, the progress of each vCPU since 4.x). From memory of the paper, not
-//! held against a live host.
+//! co-scheduling in ESX 2.x, relaxed since 3.x, the progress of each vCPU since 4.x). From memory of the
+//! paper, not compared with a live host.
 
 use super::super::policy::{About, Choice, Held, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
@@ -45,13 +48,13 @@ mod skew;
 
 const NONE: u32 = u32::MAX;
 const US: i64 = 1_000;
-/// Shares of a vCPU that says nothing ("normal").
+/// Default shares of a vCPU ("normal").
 const SHARES: i64 = 1000;
-/// By how much one that wakes must be behind to preempt.
+/// How far a woken vCPU must be behind to preempt.
 const PREEMPT_NS: i64 = 1_000_000;
-/// At least so much lies between the limits: else a vCPU could stop and start within nanoseconds.
+/// The least distance between the two limits. Otherwise a vCPU could stop and start within nanoseconds.
 const APART_NS: i64 = 50 * US;
-/// Timer of the next moment at which a skew reaches a limit.
+/// Timer for the next time at which a skew reaches a limit.
 const SKEW: u32 = 0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +79,12 @@ struct Unit {
     shares: i64,
     is: Is,
     since_ns: i64,
-    /// CPU time at 1,000 shares.
+    /// Used CPU time, scaled to 1,000 shares.
     used: i64,
-    /// Time that it ran or was blocked up to `since_ns`.
+    /// Time that it ran or was blocked, up to `since_ns`.
     advanced_ns: i64,
-    /// Strict: waited while a sibling ran, since the last co-start, up to `mark_ns` of its VM's running time.
+    /// Strict: how long it waited while a sibling ran, since the last co-start, up to `mark_ns` of its VM's
+    /// running time.
     skew_ns: i64,
     mark_ns: i64,
 }
@@ -89,13 +93,13 @@ struct Unit {
 struct Machine {
     first: u32,
     vcpus: u32,
-    /// How many run, since when any does, and for how long any did before.
+    /// How many vCPUs run, since when at least one runs, and how long at least one ran before.
     running: u32,
     any_since_ns: i64,
     any_ns: i64,
     /// Strict: the whole VM is co-stopped.
     stopped: bool,
-    /// When a skew may reach a limit.
+    /// When a skew may reach a limit next.
     check_ns: i64,
 }
 
@@ -111,7 +115,7 @@ pub struct Esxi {
     machines: Vec<Machine>,
     queue: Vec<u32>,
     current: Vec<u32>,
-    /// When the quantum of who runs there ends.
+    /// The end of the quantum of the vCPU that runs there.
     ends_ns: Vec<i64>,
     /// The vCPU for which a co-start reserves a pCPU.
     kept: Vec<u32>,
@@ -169,7 +173,7 @@ impl Policy for Esxi {
     fn start(&mut self, _view: &View<'_>, _orders: &mut Orders) {}
 
     fn arrive(&mut self, view: &View<'_>, v: Vcpu) {
-        // It begins level with its siblings: nobody is ahead of one that was not there.
+        // A new vCPU starts level with its siblings, because no lead existed before it.
         let now_ns = view.now_ns() as i64;
         let machine = &self.machines[self.units[v.i()].vm as usize];
         let most = (machine.first..machine.first + machine.vcpus).map(|s| self.advanced(s, now_ns)).max();
@@ -180,7 +184,7 @@ impl Policy for Esxi {
     fn wake(&mut self, view: &View<'_>, v: Vcpu, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         let vm = self.units[v.i()].vm as usize;
-        // A sleeper may be behind the others by a quantum.
+        // A sleeper may be behind the others by at most a quantum.
         let awake = self.units.iter().filter(|u| matches!(u.is, Is::On(_) | Is::Ready));
         let least = awake.map(|u| u.used).min();
         if let Some(least) = least {
@@ -210,7 +214,7 @@ impl Policy for Esxi {
             if why.runnable().is_none() {
                 self.turn(ran, Is::Blocked, now_ns);
                 if self.idle_catches_up {
-                    // It has done all that it was asked to: nobody is ahead of it in anything.
+                    // It has done all of its work, so no sibling has a lead over it.
                     let most = self.siblings(vm).map(|s| self.advanced(s, now_ns)).max();
                     self.units[ran as usize].advanced_ns = most.expect("it is one of them");
                 }
@@ -242,7 +246,7 @@ impl Policy for Esxi {
             }
         }
         if ran != NONE && self.units[ran as usize].is == Is::Ready {
-            // It may go on elsewhere, where a pCPU idles.
+            // It may continue on another idle pCPU.
             let idle = self.place(view, ran, now_ns).filter(|other| self.current[*other as usize] == NONE);
             if let Some(other) = idle {
                 orders.interrupt(Pcpu(other));
@@ -292,8 +296,8 @@ fn shares(weight: Option<u32>, vcpus: u32) -> i64 {
 }
 
 impl Esxi {
-    /// The vCPU that runs next on `p`: the one it is reserved for, else the one that used least; `stays` wins a
-    /// tie, and all that are not behind it by enough to preempt.
+    /// The next vCPU on `p`: the one for which it is reserved, otherwise the one that used least. `stays`
+    /// wins a tie, and wins against any vCPU that is not far enough behind to preempt.
     fn best(&self, view: &View<'_>, p: Pcpu, stays: u32) -> u32 {
         let kept = self.kept[p.i()];
         if kept != NONE && self.units[kept as usize].is == Is::Ready {
@@ -307,7 +311,7 @@ impl Esxi {
         others.min_by_key(least).copied().unwrap_or(NONE)
     }
 
-    /// The pCPU for ready `v`: an idle one, else the one whose vCPU used most, if that is enough more.
+    /// The pCPU for ready `v`: an idle one, otherwise the one whose vCPU used most, if that is enough more.
     fn place(&self, view: &View<'_>, v: u32, now_ns: i64) -> Option<u32> {
         let affinity = &view.host().vcpus[v as usize].affinity;
         let open = affinity.iter().filter(|p| self.kept[*p] == NONE);

@@ -1,9 +1,9 @@
-//! Linux's fair class, but for its rules: the tree of groups, quotas, placement, balancing.
+//! Linux's fair class without its rules: the tree of groups, quotas, placement, balancing.
 //!
-//! **Idea.** The class of CFS and the one of EEVDF differ in who of a line runs next and for how long ([`Rules`]). What
-//! lies around that has stayed the same: a line per group and pCPU, the shares of groups that run on several pCPUs,
-//! bandwidth, which pCPU a woken task gets, pulling and balancing. It is here once; [`super::eevdf`] and [`super::cfs`]
-//! hold the rules, and say in their essays what of all this is modelled.
+//! **Idea.** CFS and EEVDF differ in which entity of a line runs next and for how long ([`Rules`]). The rest
+//! is the same in both and is here once: a line per group and pCPU, the shares of groups that run on several
+//! pCPUs, bandwidth, the pCPU of a woken task, pulling and balancing. [`super::eevdf`] and [`super::cfs`]
+//! hold the rules; their heads say what is modelled.
 //!
 //! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (names follow it). Read, not copied.
 
@@ -31,12 +31,12 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
 
-/// Timer of the refill of quotas.
+/// Timer for the refill of quotas.
 const QUOTA: u32 = 0;
-/// Timer of the periodic balancing.
+/// Timer for the periodic balancing.
 const BALANCE: u32 = 1;
 
-/// A vCPU's thread; entity of the same number.
+/// A vCPU's thread. Its entity has the same number.
 #[derive(Debug, Clone)]
 struct Task {
     cpu: u32,
@@ -46,28 +46,28 @@ struct Task {
     prev: u32,
     /// In line, awake, and no line above it throttled.
     runnable: bool,
-    /// Awake in a throttled line, and which of the pool's tasks to be so.
+    /// Awake in a throttled line; and its number in the order in which the pool's tasks became so.
     limited: bool,
     limited_as: u64,
-    /// Of a class that preempts nobody when it wakes (`SCHED_BATCH`, `SCHED_IDLE`).
+    /// Belongs to a class that preempts no task when it wakes (`SCHED_BATCH`, `SCHED_IDLE`).
     polite: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Cpu {
     current: u32,
-    /// Up to when the current task is charged.
+    /// The time up to which the current task is charged.
     charged_ns: i64,
     /// Whether the running task should be reconsidered (`TIF_NEED_RESCHED`).
     resched: bool,
-    /// Runnable tasks, the running one among them; the longest there first.
+    /// Runnable tasks, including the running one; the task that has been there longest is first.
     head: u32,
     tail: u32,
     runnable: u32,
     mine: bool,
     /// A task of a higher class runs here.
     above: bool,
-    /// When the timer of the running one's slice goes off, where slices have one; `i64::MAX`: it is not set.
+    /// When the running task's slice timer fires, if slices have one; `i64::MAX` if it is not set.
     timer_ns: i64,
 }
 
@@ -75,9 +75,9 @@ struct Cpu {
 struct Branch {
     parent: u32,
     depth: u32,
-    /// Of 1,024 for the default.
+    /// The default is 1,024.
     weight: i64,
-    /// Its lines: this many from this one on.
+    /// Its lines: the first one, and their number.
     first: u32,
     lines: u32,
     /// Are there several tasks below it, so that they may run on several pCPUs at once?
@@ -119,9 +119,9 @@ impl Cpu {
 
 /// The group tree: branches, their lines, and the entities in them.
 struct Trees {
-    /// Those of tasks come first, by the tasks' numbers.
+    /// The entities of tasks come first, in the order of the tasks' numbers.
     entities: Vec<Entity>,
-    /// The pCPUs' own come first.
+    /// The pCPUs' own lines come first.
     lines: Vec<Line>,
     branches: Vec<Branch>,
 }
@@ -130,7 +130,7 @@ impl Trees {
     fn new(host: &Host, pool: Pool, values: &Values) -> Trees {
         let pcpus = host.pcpus.len();
         let below = below(host, pool);
-        // Streams of guests are their numbers: this one is nobody's.
+        // Guests use the random streams of their numbers. No guest has this one.
         let mut phases = match values.get("quota_phases") {
             0 => None,
             seed => Some(Random::new(seed, u64::MAX)),
@@ -162,7 +162,7 @@ impl Trees {
     }
 }
 
-/// How many of the pool's vCPUs lie below each group.
+/// How many of the pool's vCPUs are below each group.
 fn below(host: &Host, pool: Pool) -> Vec<usize> {
     let mut below = vec![0usize; host.groups.len()];
     host.vcpus.iter().filter(|v| v.pool == pool).for_each(|v| below[v.group.i()] += 1);
@@ -190,7 +190,8 @@ pub struct Fair<R> {
     throttles: u64,
     /// How often a task was limited.
     limits: u64,
-    /// Do tasks of all groups stand in the top line? Then the entities that stand there for them begin here.
+    /// Do tasks of all groups compete in the top line? Then the entities for them in that line begin at this
+    /// number.
     flat: bool,
     first_standing: u32,
     balancing: bool,
@@ -235,7 +236,7 @@ impl<R: Rules> Fair<R> {
     pub(super) fn wake(&mut self, view: &View<'_>, v: Vcpu, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         let delayed = self.lines.entities[v.i()].delayed;
-        // One that is still in line wakes where it is; else it may choose.
+        // A task that is still in line wakes on its pCPU; otherwise a pCPU is chosen.
         let before = self.tasks[v.i()].cpu;
         let p = if delayed { before } else { self.select(view, v) };
         self.tasks[v.i()].cpu = p;
@@ -249,12 +250,12 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Is a task of this class on `p` right now?
+    /// Does a task of this class run on `p` now?
     pub(super) fn runs(&self, p: u32) -> bool {
         self.cpus[p as usize].current != NONE
     }
 
-    /// Is one awake there?
+    /// Is a task awake there?
     pub(super) fn awake(&self, p: u32) -> bool {
         self.cpus[p as usize].runnable > 0
     }
@@ -270,7 +271,7 @@ impl<R: Rules> Fair<R> {
         self.tasks[v as usize].cpu
     }
 
-    /// A task of a higher class gets `p`; who of this one ran there stays in its lines.
+    /// Gives `p` to a task of a higher class. The task of this class that ran there stays in its lines.
     pub(super) fn make_way(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) {
         let p = p.0;
         self.charge(p, view.now_ns() as i64, orders);
@@ -301,8 +302,8 @@ impl<R: Rules> Fair<R> {
         self.goes_off(p, now_ns);
         match why {
             Why::Blocked(v) => self.dequeue(p, v.0, true),
-            // A reminder that its slice has an end now, for somebody has joined the line; or it was its quota's share
-            // that ended, and the pool had more.
+            // Either a task has joined the line, so that the slice has an end now. Or a share of a quota
+            // ended, and the pool had more.
             Why::Interrupted(v) | Why::SliceEnd(v) if !self.cpus[p as usize].resched => {
                 return Choice::run(v, self.slice(p, now_ns));
             }
@@ -369,7 +370,7 @@ fn weight_of(class: Option<SchedClass>) -> i64 {
     }
 }
 
-/// `cpu.weight` of a group that says none.
+/// `cpu.weight` of a group without an own value.
 const DEFAULT_WEIGHT: u32 = 100;
 
 /// A cgroup weight as the kernel's shares (`sched_weight_from_cgroup`): 100 is 1,024.
@@ -378,7 +379,8 @@ fn shares(weight: Option<u32>) -> i64 {
     ((weight * NICE_0 + 50) / 100).max(2)
 }
 
-/// How much longer slices are on this machine (`get_update_sysctl_factor`): by its CPUs, not the pool's.
+/// The factor by which slices are longer on this machine (`get_update_sysctl_factor`). It depends on the
+/// machine's CPUs, not the pool's.
 pub(super) fn scaling(host: &Host, values: &Values) -> u64 {
     match values.get("tunable_scaling") {
         0 => 1,

@@ -1,24 +1,25 @@
-//! Linux: who runs where real-time and fair tasks share a host?
+//! Linux: real-time and fair tasks share a host.
 //!
-//! **Purpose.** KVM hosts mix classes: vCPUs of the fair class beside a few (and emulator threads) that were made
-//! `SCHED_FIFO` or `SCHED_RR` so that they need not wait. What that costs the others is decided by how the classes are
-//! put one above the other.
+//! **Purpose.** KVM hosts mix classes. Most vCPUs are in the fair class. A few vCPUs (and emulator threads)
+//! are `SCHED_FIFO` or `SCHED_RR`, so that they need not wait. The order of the classes decides what that
+//! costs the others.
 //!
-//! **Idea.** Every pCPU asks the real-time class first ([`rt`]): a queue per pCPU, the highest priority first, equals by
-//! arrival (FIFO) or in turns (RR); tasks are pushed to and pulled from other pCPUs so that the highest ones of the host
-//! run. Only where that has nobody the fair class ([`super::fair`]) is asked. So that it is not starved for ever:
-//! - until 6.11, real-time tasks of a pCPU may use 950 ms in each second, and then wait even where nobody else wants the
-//!   pCPU: **throttling** (their wait is *limited*, not *ready*);
-//! - since 6.12 the fair class has a **server**, a reservation of 50 ms in each second that is put off to the last moment
-//!   and used up by what fair tasks run anyway: only where they get nothing for 950 ms does it run them, above the
-//!   real-time class, and then every second until they get something without it.
+//! **Idea.** Every pCPU asks the real-time class first ([`rt`]). That class has a queue per pCPU, the highest
+//! priority first, equal ones by arrival (FIFO) or in turns (RR). Tasks are pushed to and pulled from other
+//! pCPUs so that the highest ones of the host run. Only if that class has no task, the pCPU asks the fair
+//! class ([`super::fair`]). Two mechanisms keep the fair class from starving forever:
+//! - until 6.11, **throttling**: real-time tasks of a pCPU may use 950 ms in each second. Then they wait even
+//!   if no other task wants the pCPU (their wait is *limited*, not *ready*);
+//! - since 6.12, a fair **server**: a reservation of 50 ms in each second, postponed to the last moment. All
+//!   run time of fair tasks uses it up. Only if fair tasks get nothing for 950 ms does the server run them,
+//!   above the real-time class, and then every second until they get something without it.
 //!
-//! How they are put together here: each class keeps its own queues; [`Linux`] alone knows who of which class holds a
-//! pCPU. A fair task that makes way for a real-time one stays in its lines and is put back in its tree; the fair class
-//! sees such a pCPU as one that is busy and counts one task more.
+//! Here each class keeps its own queues. Only [`Linux`] knows which class holds a pCPU. A fair task that
+//! makes way for a real-time task stays in its lines and returns to its tree. The fair class sees such a pCPU
+//! as busy and counts one more task.
 //!
-//! Sources: kernel/sched/rt.c of Linux 6.1.192 and deadline.c of 6.12.117 (names follow them). Read, not copied. What is
-//! left out: see the essays of [`super::eevdf`] and [`super::cfs`].
+//! Sources: kernel/sched/rt.c of Linux 6.1.192 and deadline.c of 6.12.117 (names follow them). Read, not
+//! copied. For what is left out, see the heads of [`super::eevdf`] and [`super::cfs`].
 
 use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
@@ -33,12 +34,12 @@ mod server;
 /// Timer of the real-time period, or of the fair servers.
 const STARVATION: u32 = 2;
 
-/// The scheduler of one pool: the real-time classes above the fair one of these rules.
+/// The scheduler of one pool: the real-time classes above the fair class with these rules.
 #[derive(Debug)]
 pub struct Linux<R> {
     fair: Fair<R>,
     rt: Rt,
-    /// One per pCPU; none under rules of a kernel that throttles instead.
+    /// One per pCPU; empty under rules of a kernel that throttles instead.
     servers: Vec<Server>,
 }
 
@@ -94,7 +95,7 @@ impl<R: Rules> Policy for Linux<R> {
             left = true;
         }
         if served {
-            // Nobody is left to be served.
+            // No fair task is left for the server.
             self.servers[p.i()].stop();
         }
         let next = self.rt.pick(view, p.0);
@@ -150,7 +151,7 @@ impl<R: Rules> Linux<R> {
         choice
     }
 
-    /// What a fair task ran on `p` counts for its server.
+    /// The run time of a fair task on `p` counts for its server.
     fn charge_server(&mut self, p: u32, now_ns: u64, orders: &mut Orders) {
         if let Some(server) = self.servers.get_mut(p as usize) {
             let before = server.timer_ns;
@@ -161,7 +162,7 @@ impl<R: Rules> Linux<R> {
         }
     }
 
-    /// The server of `p` begins to count where there is a fair task and it does not yet.
+    /// Starts the server of `p` if a fair task is awake and the server is off.
     fn serve(&mut self, p: u32, now_ns: u64, orders: &mut Orders) {
         let awake = self.fair.awake(p);
         if let Some(server) = self.servers.get_mut(p as usize)

@@ -1,5 +1,5 @@
-//! Which schedulers can be simulated? Each is one file and one line in [`POLICIES`], which help, docs, scenarios
-//! and the conformance suite read.
+//! The schedulers that can be simulated. Each is one file and one entry in [`POLICIES`], which help, docs,
+//! scenarios and the conformance suite use.
 
 use super::account::Account;
 use super::blame::Blame;
@@ -35,7 +35,7 @@ pub const POLICIES: &[Entry] = &[
     entry::<esxi::Esxi>(),
 ];
 
-/// A policy and how to run a host under it.
+/// A policy, and how to simulate a host with it.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// Name, parameters and properties of the policy.
@@ -44,7 +44,7 @@ pub struct Entry {
     pub build: Build,
     /// Like `build`, but checks every invariant at every event (much slower) and panics if one is violated.
     pub checked: Build,
-    /// Like `build`, but records switches and which vCPU made which wait.
+    /// Like `build`, but records switches, and which vCPU caused which wait.
     pub watched: BuildWatched,
 }
 
@@ -64,7 +64,7 @@ pub trait Simulation {
     /// # Errors
     /// `BadInput` for a value that the policy does not accept.
     fn change(&mut self, vm: Vm, weight: Option<u32>, cap_pct: Option<u32>) -> Result<(), Fault>;
-    /// The time, ns.
+    /// The present time, ns.
     fn now_ns(&self) -> u64;
     /// The simulated host.
     fn host(&self) -> &Host;
@@ -72,7 +72,7 @@ pub trait Simulation {
     fn account(&self, v: Vcpu) -> Account;
     /// How long each job of a vCPU took: [`Engine::took_ns`].
     fn took_ns(&self, v: Vcpu) -> &[u64];
-    /// For how long a pCPU was not idle, ns.
+    /// How long a pCPU was not idle, ns.
     fn busy_ns(&self, p: Pcpu) -> u64;
     /// Wake-ups, dispatches, preemptions and blocks so far.
     fn events(&self) -> u64;
@@ -126,7 +126,7 @@ const fn entry<P: Policy + 'static>() -> Entry {
     Entry { about: P::ABOUT, build: build::<P>, checked: checked::<P>, watched: watched::<P> }
 }
 
-/// The policy of this name.
+/// Finds the policy with this name.
 ///
 /// # Errors
 /// `BadInput`, with the names of the schedulers.

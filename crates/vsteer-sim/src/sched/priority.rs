@@ -1,22 +1,23 @@
-//! Fixed priorities: who runs when the most important always comes first?
+//! Fixed priorities: the most important vCPU always runs first.
 //!
-//! **Purpose.** The baseline of real-time work (rate-monotonic analysis, `SCHED_FIFO` and `SCHED_RR`), and the "static
-//! priority" that VIT was measured against on Xen-ARM (Park et al., J. KIISE 37(1), 2010).
+//! **Purpose.** The baseline of real-time work (rate-monotonic analysis, `SCHED_FIFO` and `SCHED_RR`). It is
+//! also the "static priority" with which VIT was compared on Xen-ARM (Park et al., J. KIISE 37(1), 2010).
 //!
-//! **Idea.** A VM's weight is its priority, the higher the more important. Of the ready vCPUs the most important
-//! run, one per pCPU; a woken one preempts the least important at once. Equals take turns of `slice_us` (round
-//! robin), or with a slice of 0 run until they block (first in, first out).
+//! **Idea.** A VM's weight is its priority; higher is more important. The most important ready vCPUs run, one
+//! per pCPU. A woken one preempts the least important at once. Equals take turns of `slice_us` (round robin),
+//! or with a slice of 0 run until they block (first in, first out).
 //!
-//! **What follows from this**: the waits of a vCPU depend only on those at least as important; on one pCPU its longest
-//! response is the fixed point of Joseph and Pandya (1986). Who computes without end starves everybody below.
+//! **What follows from this**: the waits of a vCPU depend only on vCPUs that are at least as important. On
+//! one pCPU its longest response is the fixed point of Joseph and Pandya (1986). A vCPU that computes without
+//! end starves all less important ones.
 //!
-//! **Modelled**: one queue for the pool, immediate preemption, a preempted vCPU before its equals, one whose slice is
-//! over behind them, affinity.
+//! **Modelled**: one queue for the pool, immediate preemption, a preempted vCPU before its equals, a vCPU
+//! whose slice ended behind them, affinity.
 //!
 //! **Not modelled**
 //! - `GAP(priority-throttle)`: no limit on real-time run time (`sched_rt_runtime_us`).
-//! - `GAP(priority-push)`: Linux keeps a queue per CPU and pushes and pulls between them; one queue is what that
-//!   aims at.
+//! - `GAP(priority-push)`: Linux keeps a queue per CPU and pushes and pulls between them, with the aim that
+//!   one queue reaches directly.
 //!
 //! **Sources**: Liu and Layland, J. ACM 20(1), 1973; sched(7), Linux man-pages 6.9.
 
@@ -30,12 +31,12 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Priority {
     slice_ns: u64,
-    /// Per vCPU.
+    /// Priority per vCPU.
     priority: Vec<u32>,
-    /// Ready ones, the most important first.
+    /// Ready vCPUs, the most important first.
     queue: Vec<u32>,
     current: Vec<u32>,
-    /// Where each ran last, or may run at all.
+    /// The last pCPU of each vCPU, or an allowed one.
     cpu: Vec<u32>,
 }
 
@@ -97,7 +98,7 @@ impl Policy for Priority {
 
     fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice {
         if let Some(v) = why.runnable() {
-            // One that is preempted keeps its turn: before its equals.
+            // A preempted vCPU keeps its turn: it goes before its equals.
             self.insert(v.0, matches!(why, Why::Interrupted(_)));
         }
         let place = self.queue.iter().position(|v| view.host().allows(Vcpu(*v), p));
@@ -151,7 +152,8 @@ impl Priority {
         self.queue.insert(at, v);
     }
 
-    /// Interrupts an idle pCPU for `v`, its last first, else the one that runs the least important, if `v` is more so.
+    /// Interrupts an idle pCPU for `v`, its last one first. If there is none, interrupts the pCPU with the
+    /// least important vCPU, if `v` is more important.
     fn place(&self, view: &View<'_>, v: u32, orders: &mut Orders) {
         let affinity = &view.host().vcpus[v as usize].affinity;
         let own = self.cpu[v as usize] as usize;

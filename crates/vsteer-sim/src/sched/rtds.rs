@@ -1,30 +1,33 @@
-//! Xen's RTDS: who runs when every vCPU has reserved a budget per period?
+//! Xen's RTDS: every vCPU has reserved a budget per period.
 //!
-//! **Purpose.** Guaranteed CPU time by a deadline for VMs with real-time work; from Xen 4.5, out of RT-Xen.
+//! **Purpose.** Guaranteed CPU time by a deadline for VMs with real-time work. Part of Xen since 4.5, from
+//! RT-Xen.
 //!
-//! **Idea.** Every vCPU is a deferrable server with a budget and a period; its deadline is the end of the period. All
-//! pCPUs share one queue ordered by deadline, and the earliest run (global EDF). A running vCPU burns its budget by the
-//! nanosecond, a blocked one keeps it until the period ends. Without budget it waits for the next period, here as
-//! *limited*; with `extra_time` it continues at a lower priority level with a fresh budget.
+//! **Idea.** Every vCPU is a deferrable server with a budget and a period; its deadline is the end of the
+//! period. All pCPUs share one queue ordered by deadline, and the earliest ones run (global EDF). A running
+//! vCPU burns its budget by the nanosecond. A blocked one keeps it until the period ends. Without budget it
+//! waits for the next period, here as *limited*. With `extra_time` it continues at a lower priority level
+//! with a new budget.
 //!
-//! **What follows from this**: on one pCPU, vCPUs whose reservations sum to no more than 1 meet every deadline (Liu and
-//! Layland 1973); on several that is not so (Dhall's effect). Work that nobody reserved for is done only by vCPUs with
-//! `extra_time`.
+//! **What follows from this**: on one pCPU, vCPUs whose reservations sum to at most 1 meet every deadline
+//! (Liu and Layland 1973). On several pCPUs this does not hold (Dhall's effect). CPU time beyond the
+//! reservations goes only to vCPUs with `extra_time`.
 //!
-//! **Parameters**: none of the scheduler; per vCPU a [`Reservation`], by default 4 ms in 10 ms with extra time.
+//! **Parameters**: none of the scheduler; per vCPU a [`Reservation`], by default 4 ms in 10 ms with extra
+//! time.
 //!
-//! **Modelled**: budgets, replenishment at deadlines, priority levels of extra time, the global queue, tickling
-//! with its mask of pCPUs that are tickled already, affinity.
+//! **Modelled**: budgets, replenishment at deadlines, priority levels of extra time, the global queue,
+//! tickling with its mask of pCPUs that are already tickled, affinity.
 //!
 //! **Not modelled**
 //! - `GAP(rtds-races)`: interrupts and the global lock take no time.
 //! - `GAP(rtds-tasklets)`: no tasklets, no core scheduling.
 //!
-//! As in the source, replenishing a waiting vCPU that was not out of budget interrupts nobody: it is looked at when a
-//! pCPU schedules next.
+//! As in the source, replenishing a waiting vCPU that still had budget interrupts no pCPU. The next pCPU that
+//! schedules considers it.
 //!
-//! **Sources**: xen/common/sched/rt.c of Xen 4.23-unstable (commit c447b730, 2026-08); Xi, Wilson, Lu, Gill, "RT-Xen",
-//! EMSOFT 2011. Read, not copied.
+//! **Sources**: xen/common/sched/rt.c of Xen 4.23-unstable (commit c447b730, 2026-08); Xi, Wilson, Lu, Gill,
+//! "RT-Xen", EMSOFT 2011. Read, not copied.
 
 use super::super::bits::Bits;
 use super::super::policy::{About, Choice, Conserving, Held, Orders, Policy, Values, View, Why};
@@ -32,7 +35,7 @@ use super::super::setup::{Host, Pcpu, Pool, Reservation, Vcpu, Vm};
 use vsteer_core::Fault;
 
 const NONE: u32 = u32::MAX;
-/// Timer of the next replenishment.
+/// Timer for the next replenishment.
 const REPLENISH: u32 = 0;
 /// RTDS_DEFAULT_BUDGET and RTDS_DEFAULT_PERIOD.
 const DEFAULT: Reservation = Reservation { budget_ns: 4_000_000, period_ns: 10_000_000, extra_time: true };
@@ -45,7 +48,7 @@ struct Unit {
     start_ns: u64,
     level: u32,
     cpu: u32,
-    /// In the queue of those that wait with budget.
+    /// It is in the queue of vCPUs that wait with budget.
     queued: bool,
     /// Waiting without budget.
     depleted: bool,
@@ -55,11 +58,11 @@ struct Unit {
 #[derive(Debug)]
 pub struct Rtds {
     units: Vec<Unit>,
-    /// Waiting, with budget, the most urgent first.
+    /// Waiting vCPUs with budget, the most urgent first.
     queue: Vec<u32>,
-    /// Awake, by deadline: whose budgets will be replenished.
+    /// Awake vCPUs by deadline, whose budgets will be replenished.
     replenish: Vec<u32>,
-    /// Those being replenished, for the second walk.
+    /// The vCPUs that are being replenished, for the second walk.
     due: Vec<u32>,
     current: Vec<u32>,
     tickled: Bits,
@@ -74,8 +77,8 @@ impl Policy for Rtds {
         default_weight: 0,
         weights: (0, 0),
         proportional: false,
-        // Of two vCPUs that wake at one instant, the pCPU tickled for one may take the other; as in the source, nobody
-        // then looks for another idle pCPU, which matters where affinities differ.
+        // If two vCPUs wake at the same time, the pCPU that was tickled for one may take the other. As in the
+        // source, no other idle pCPU is then interrupted, which matters if affinities differ.
         conserving: Conserving::No(
             "a tickled pCPU may take another vCPU, and that vCPU's own idle pCPU \
             gets no interrupt",
@@ -171,7 +174,7 @@ impl Policy for Rtds {
         units.extend(self.replenish.drain(..due));
         for &v in &units {
             if self.current[self.units[v as usize].cpu as usize] == v {
-                // What it used so far was the last period's.
+                // Its use so far belongs to the last period.
                 self.burn(v, now_ns);
             }
             self.new_period(v, now_ns);
@@ -183,7 +186,7 @@ impl Policy for Rtds {
                 orders.release(Vcpu(v));
             }
         }
-        // The source's second list is built from its head.
+        // The source builds its second list from the head, so the order is reversed.
         for &v in units.iter().rev() {
             let unit = &mut self.units[v as usize];
             if self.current[unit.cpu as usize] == v {
@@ -214,13 +217,13 @@ impl Policy for Rtds {
 }
 
 impl Rtds {
-    /// Is `a` more urgent than `b`, strictly?
+    /// Is `a` strictly more urgent than `b`?
     fn before(&self, a: u32, b: u32) -> bool {
         let key = |v: u32| (self.units[v as usize].level, self.units[v as usize].deadline_ns);
         key(a) < key(b)
     }
 
-    /// A full budget until the first period's end that lies ahead; periods count from 0.
+    /// Gives a full budget until the next end of a period; periods count from 0.
     fn new_period(&mut self, v: u32, now_ns: u64) {
         let unit = &mut self.units[v as usize];
         let period_ns = unit.reservation.period_ns;
@@ -243,7 +246,7 @@ impl Rtds {
         }
     }
 
-    /// Among those that wait: in the queue, or out of budget and held.
+    /// Adds `v` to the waiting ones: to the queue, or held if it has no budget.
     fn enqueue(&mut self, v: u32, orders: &mut Orders) {
         if self.units[v as usize].budget_ns > 0 {
             self.insert(v);
@@ -253,7 +256,7 @@ impl Rtds {
         }
     }
 
-    /// Behind all that are as urgent.
+    /// Inserts `v` behind all that are equally urgent.
     fn insert(&mut self, v: u32) {
         let at = self.queue.partition_point(|q| !self.before(v, *q));
         self.queue.insert(at, v);
@@ -276,7 +279,8 @@ impl Rtds {
         orders.set_timer(REPLENISH, next);
     }
 
-    /// Interrupts an idle pCPU for `new`, its own first, else the one whose vCPU is the least urgent if `new` is more.
+    /// Interrupts an idle pCPU for `new`, its own first. If there is none, interrupts the pCPU with the least
+    /// urgent vCPU, if `new` is more urgent.
     fn tickle(&mut self, view: &View<'_>, new: u32, orders: &mut Orders) {
         if !self.units[new as usize].queued {
             return;

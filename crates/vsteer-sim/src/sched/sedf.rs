@@ -1,27 +1,31 @@
-//! Xen's SEDF: who runs when time is reserved by period and slice, and what is left over is dealt out by weight?
+//! Xen's SEDF: time is reserved by period and slice, and the rest is distributed by weight.
 //!
-//! **Purpose.** Xen's real-time scheduler from 2.0 to 4.5, the one to take for VMs that play media before there was RTDS.
+//! **Purpose.** Xen's real-time scheduler from 2.0 to 4.5. Before RTDS, it was the choice for VMs that play
+//! media.
 //!
-//! **Idea.** Each vCPU has a slice in every period, and a deadline at the period's end. On each pCPU, of those whose
-//! period has begun and whose slice is not used up the one with the earliest deadline runs. What they leave is *extra
-//! time*, dealt out in quanta of 0.5 ms to those that may use it: first to who lost part of its slice by blocking
-//! inside its period (by how much), then by weight, or in proportion to the reservation. One that wakes inside its
-//! period gets no more of its slice in it; one that wakes after its deadline begins a period at that moment.
+//! **Idea.** Each vCPU has a slice in every period, and a deadline at the period's end. On each pCPU,
+//! consider the vCPUs whose period has begun and whose slice is not used up; the one with the earliest
+//! deadline runs. The rest is *extra time*, given in quanta of 0.5 ms to vCPUs that may use it. vCPUs that
+//! lost part of their slice by blocking inside their period come first, ordered by how much they lost. Then
+//! the rest follows, by weight or in proportion to the reservation. A vCPU that wakes inside its period gets
+//! no more of its slice in that period. A vCPU that wakes after its deadline begins a period at that moment.
 //!
-//! **What follows from this**: reservations that sum to no more than 1 on a pCPU are met whatever the others do; a vCPU
-//! that blocks often inside its period lives on extra time; the last 0.5 ms before the next period begins are not dealt
-//! out and may stay idle.
+//! **What follows from this**: reservations that sum to at most 1 on a pCPU are met, whatever the others do.
+//! A vCPU that often blocks inside its period depends on extra time. The last 0.5 ms before the next period
+//! are not given out and may stay idle.
 //!
-//! **Parameters**: none of the scheduler; per vCPU a [`Reservation`], whose extra time is dealt out in proportion to it;
-//! without one it is best effort: no slice, extra time by its VM's weight (`extraweight`, 1 unless said).
+//! **Parameters**: none of the scheduler; per vCPU a [`Reservation`], whose extra time is in proportion to
+//! it. A vCPU without one is best effort: no slice, extra time by its VM's weight (`extraweight`, default 1).
 //!
-//! **Modelled**: run queue, wait queue and both extra queues of each pCPU with their scores, the three ways to wake,
-//! slices that end where another's period begins, quanta, and the pCPU left idle before a period.
+//! **Modelled**: run queue, wait queue and both extra queues of each pCPU with their scores, the three ways
+//! to wake, slices that end where another's period begins, quanta, and the pCPU left idle before a period.
 //!
 //! **Not modelled**
-//! - `GAP(sedf-placement)`: vCPUs are dealt to pCPUs in turn and stay; the source puts vCPU n of every VM on pCPU n.
-//! - `GAP(sedf-weights)`: weights that are turned into slices of 100 ms periods; here they divide extra time.
-//! - `GAP(sedf-races)`: interrupts take no time; the penalty for a slice that was overrun is so small as to be none.
+//! - `GAP(sedf-placement)`: vCPUs are distributed over pCPUs in turn and stay there; the source puts vCPU n
+//!   of every VM on pCPU n.
+//! - `GAP(sedf-weights)`: the source can turn weights into slices of 100 ms periods; here they divide extra
+//!   time.
+//! - `GAP(sedf-races)`: interrupts take no time; the penalty for an overrun slice is too small to matter.
 //!
 //! **Sources**: xen/common/sched_sedf.c of Xen 4.5.0 (a8ac2290ed). Read, not copied.
 
@@ -32,12 +36,13 @@ use vsteer_core::Fault;
 const NONE: u32 = u32::MAX;
 /// EXTRA_QUANTUM.
 const QUANTUM_NS: i64 = 500_000;
-/// WEIGHT_PERIOD: the period of those without a reservation.
+/// WEIGHT_PERIOD: the period of vCPUs without a reservation.
 const PERIOD_NS: i64 = 100_000_000;
-/// The extra queues: who lost part of its slice by blocking (EXTRA_PEN_Q), and all that may use extra time (EXTRA_UTIL_Q).
+/// The extra queues: vCPUs that lost part of their slice by blocking (EXTRA_PEN_Q), and all that may use
+/// extra time (EXTRA_UTIL_Q).
 const PENALTY: usize = 0;
 const SHARED: usize = 1;
-/// Timer of the pCPUs that idle up to the beginning of a period.
+/// Timer for pCPUs that idle until a period begins.
 const IDLE: u32 = 0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +57,7 @@ struct Unit {
     cpu: u32,
     period_ns: i64,
     slice_ns: i64,
-    /// Its weight in extra time; 0: by its reservation.
+    /// Its weight in extra time; 0 means in proportion to its reservation.
     weight: i64,
     aware: bool,
     deadline_ns: i64,
@@ -61,7 +66,7 @@ struct Unit {
     /// Has it blocked before?
     blocked: bool,
     wants_penalty: bool,
-    /// The extra queue that it runs from.
+    /// The extra queue from which it runs.
     extra: Option<usize>,
     score: [i64; 2],
     in_extra: [bool; 2],
@@ -82,7 +87,7 @@ struct Cpu {
     extra: [Vec<u32>; 2],
     current: u32,
     expires_ns: i64,
-    /// While it idles: when to look again.
+    /// While it idles: when to decide again.
     look_ns: u64,
 }
 
@@ -169,7 +174,7 @@ impl Policy for Sedf {
             unit.deadline_ns = now_ns + unit.slice_ns;
         }
         if now_ns < unit.begin_ns() {
-            // In extra time, its slice of this period used up.
+            // It is in extra time; its slice of this period is used up.
             if unit.wants_penalty {
                 self.add_extra(v, PENALTY, 0);
             }
@@ -268,7 +273,8 @@ impl Sedf {
         orders.set_timer(IDLE, self.cpus.iter().map(|c| c.look_ns).min().unwrap_or(u64::MAX));
     }
 
-    /// Into the queue of those that may run (by deadline), or of those that wait for their period (by its beginning).
+    /// Adds `v` to the queue of vCPUs that may run (by deadline), or of those that wait for their period (by
+    /// its start).
     fn queue(&mut self, v: u32, on: On) {
         let units = &mut self.units;
         units[v as usize].on = on;
@@ -292,7 +298,8 @@ impl Sedf {
         }
     }
 
-    /// Into an extra queue by score, from which all others there lose `less` (`extraq_add_sort_update`).
+    /// Adds `v` to an extra queue by score, and reduces the score of all others there by `less`
+    /// (`extraq_add_sort_update`).
     fn add_extra(&mut self, v: u32, q: usize, less: i64) {
         let own = self.units[v as usize].score[q];
         let list = &mut self.cpus[self.units[v as usize].cpu as usize].extra[q];
@@ -312,7 +319,7 @@ impl Sedf {
         }
     }
 
-    /// One that waits for its period and may not use extra time is limited.
+    /// A vCPU that waits for its period and may not use extra time is limited.
     fn hold_if_waiting(&mut self, v: u32, orders: &mut Orders) {
         let unit = &mut self.units[v as usize];
         let hold = unit.on == On::Wait && unit.in_extra == [false; 2];
@@ -325,7 +332,7 @@ impl Sedf {
         }
     }
 
-    /// It woke inside its period: no more of the slice now, but extra time for what it lost.
+    /// It woke inside its period: it gets no more of the slice now, but extra time for what it lost.
     fn unblock_short(&mut self, v: u32) {
         let unit = &mut self.units[v as usize];
         unit.deadline_ns += unit.period_ns;
@@ -338,7 +345,7 @@ impl Sedf {
         }
     }
 
-    /// `v` ran on its slice (`desched_edf_dom`).
+    /// `v` stops running on its slice (`desched_edf_dom`).
     fn end_slice(&mut self, v: u32, now_ns: i64, runnable: bool) {
         let unit = &mut self.units[v as usize];
         unit.used_ns += now_ns - unit.start_ns;
@@ -361,17 +368,17 @@ impl Sedf {
         }
     }
 
-    /// `v` ran on extra time (`desched_extra_dom`).
+    /// `v` stops running on extra time (`desched_extra_dom`).
     fn end_extra(&mut self, v: u32, _now_ns: i64, runnable: bool) {
         let unit = &mut self.units[v as usize];
         let q = unit.extra.take().expect("it ran on extra time");
         unit.used_ns = 0;
         let before = unit.score[q];
         if q == PENALTY {
-            // One quantum makes up for all it lost.
+            // One quantum makes up for everything that it lost.
             unit.wants_penalty = false;
         } else {
-            // A reservation of all of a pCPU is worth a weight of 128.
+            // A reservation of a whole pCPU corresponds to a weight of 128.
             unit.score[SHARED] = match unit.weight {
                 0 => (unit.period_ns << 10) / unit.slice_ns,
                 weight => (1 << 17) / weight,
@@ -389,7 +396,8 @@ impl Sedf {
         }
     }
 
-    /// Whose period has begun may run; who missed its deadline gets a new one (`update_queues`).
+    /// vCPUs whose period has begun may run; vCPUs that missed their deadline get a new one
+    /// (`update_queues`).
     fn update_queues(&mut self, p: usize, now_ns: i64, orders: &mut Orders) {
         while let Some(&v) = self.cpus[p].wait.first()
             && self.units[v as usize].begin_ns() <= now_ns
@@ -410,7 +418,7 @@ impl Sedf {
                     unit.deadline_ns += behind(unit.begin_ns());
                 }
                 if unit.begin_ns() <= now_ns {
-                    // The source has no answer to a period that begins at this very nanosecond.
+                    // The source does not handle a period that begins at exactly this nanosecond.
                     unit.deadline_ns += period_ns;
                 }
                 self.queue(v, On::Wait);
@@ -431,7 +439,7 @@ impl Sedf {
         }
     }
 
-    /// Should the pCPU look again now that `new` is awake, or is it soon enough when its slice ends?
+    /// Should the pCPU decide again now that `new` is awake, or only when its slice ends?
     fn should_switch(&self, current: u32, new: u32) -> bool {
         let new = &self.units[new as usize];
         if current == NONE || new.begin_ns() < self.cpus[new.cpu as usize].expires_ns {

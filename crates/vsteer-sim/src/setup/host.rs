@@ -1,4 +1,4 @@
-//! Checks a setup and lays it out in arrays with dense numbers, as engine and policies read it.
+//! Checks a setup and stores it in arrays with dense numbers, which the engine and policies read.
 
 use super::{Costs, Group, Pcpu, Pool, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp};
 use crate::bits::Bits;
@@ -12,7 +12,7 @@ pub struct Place {
     pub cpu: u32,
     /// Index of the core.
     pub core: u32,
-    /// Its last-level cache.
+    /// Index of its last-level cache.
     pub llc: u32,
     /// Its memory node, by position in the topology.
     pub node: u32,
@@ -39,7 +39,7 @@ pub struct VcpuFacts {
     pub soft_affinity: Option<Bits>,
     /// Reservation for real-time policies.
     pub reservation: Option<Reservation>,
-    /// For policies with several classes.
+    /// For policies with several classes; `None` is the policy's default class.
     pub class: Option<SchedClass>,
 }
 
@@ -58,11 +58,11 @@ pub struct VmFacts {
     pub group: Group,
     /// Its first vCPU; the others follow.
     pub first: Vcpu,
-    /// How many vCPUs it has.
+    /// The number of its vCPUs.
     pub vcpus: u32,
     /// The node of its memory, by position in the topology.
     pub memory_node: Option<u32>,
-    /// For borrowed virtual time.
+    /// Its warp, for borrowed virtual time.
     pub warp: Option<Warp>,
     /// Whether the guest reports when its timers expire (VIT).
     pub vit: bool,
@@ -77,7 +77,7 @@ pub struct GroupFacts {
     pub weight: Option<u32>,
     /// Limit of the group.
     pub quota: Option<Quota>,
-    /// A moment at which one of its periods begins; `None`: the policy's choice.
+    /// A start of one of its quota periods; `None`: the policy's choice.
     pub quota_begins_ns: Option<u64>,
     /// Levels below the root.
     pub depth: u32,
@@ -86,7 +86,7 @@ pub struct GroupFacts {
 const ROOT: GroupFacts =
     GroupFacts { parent: None, weight: None, quota: None, quota_begins_ns: None, depth: 0 };
 
-/// A checked setup, laid out over dense numbers.
+/// A checked setup with dense numbers.
 #[derive(Debug, Clone)]
 pub struct Host {
     /// Places of the pCPUs.
@@ -95,7 +95,7 @@ pub struct Host {
     pub vcpus: Vec<VcpuFacts>,
     /// VMs of the host.
     pub vms: Vec<VmFacts>,
-    /// The groups, parents first: the root, those of the setup, one per VM, one per vCPU with a quota of its own.
+    /// The groups, parents first: the root, those of the setup, one per VM, one per vCPU with its own quota.
     pub groups: Vec<GroupFacts>,
     /// The pCPUs of each pool.
     pub pools: Vec<Bits>,
@@ -115,13 +115,13 @@ fn bad(what: impl Into<String>, help: impl Into<String>) -> Fault {
     Fault::new(FaultKind::BadInput, what).help(help)
 }
 
-/// Gives every pCPU the number of the part it lies in; pCPUs in none get a part each.
+/// Gives every pCPU the number of the part that contains it. A pCPU in no part gets its own.
 fn parts<'a>(cpus: &[u32], sets: impl Iterator<Item = &'a CpuSet>) -> (Vec<u32>, Vec<Bits>) {
     let sets: Vec<&CpuSet> = sets.collect();
     let mut bits: Vec<Bits> = Vec::new();
     let mut number = vec![u32::MAX; sets.len()];
     let of = cpus.iter().enumerate().map(|(i, cpu)| {
-        // The last that holds it: caches are sorted by level.
+        // The last set that contains it, because caches are sorted by level.
         let set = sets.iter().rposition(|s| s.contains(*cpu));
         let fresh = bits.len() as u32;
         let part = match set {
@@ -174,7 +174,7 @@ fn pools(setup: &Setup, cpus: &[u32]) -> Result<(Vec<Pool>, Vec<Bits>), Fault> {
 }
 
 impl Host {
-    /// Checks `setup` and lays it out.
+    /// Checks `setup` and converts it.
     ///
     /// # Errors
     /// `BadInput` with the VM, the key and the allowed range.

@@ -1,7 +1,7 @@
-//! Can a step be made on this VM? If not, why not?
+//! Decides whether a step is possible on this VM, and why not.
 //!
-//! The VM's manager comes first: it may refuse everything, or keep no definition. Then the setting itself is asked
-//! ([`super::setting`]).
+//! The VM's manager decides first: it may refuse every change, or keep no definition. Then the setting itself
+//! decides ([`super::setting`]).
 
 use super::fault;
 use super::help::{NOBODY, QM, TRANSIENT, UNCONNECTED, help_for};
@@ -17,7 +17,7 @@ const KUBEVIRT: &str =
 const XEN: &str = "the VM is a Xen domain: add --connect xen: or --connect xen+ssh://root@host";
 const VSPHERE: &str = "the VM runs on vSphere: add --connect vsphere://USER@HOST";
 
-/// Why nothing of this VM can be changed from here.
+/// Why nothing of this VM can be changed from this host.
 fn refuses_all(vm: &VmConfig) -> Option<&'static str> {
     match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
@@ -26,7 +26,7 @@ fn refuses_all(vm: &VmConfig) -> Option<&'static str> {
     }
 }
 
-/// Is there a definition of this VM that can be changed?
+/// Does this VM have a definition that vsteer can change?
 fn has_definition(asked: &Asked<'_>) -> Able {
     let listed = asked.seen.and_then(|v| v.listed.as_ref());
     match &asked.vm.manager {
@@ -40,7 +40,7 @@ fn has_definition(asked: &Asked<'_>) -> Able {
     }
 }
 
-/// Can the change be made where it takes effect?
+/// Is the change possible in both places where it takes effect?
 fn able(asked: &Asked<'_>, change: &Change, (live, persistent): (bool, bool)) -> Able {
     if let Some(why) = refuses_all(asked.vm) {
         return Err(why);
@@ -59,7 +59,7 @@ fn able(asked: &Asked<'_>, change: &Change, (live, persistent): (bool, bool)) ->
     Ok(())
 }
 
-/// Refuses a step that cannot be made there.
+/// Refuses a step that is not possible.
 pub(super) fn check(
     inventory: &Inventory,
     vm: &VmConfig,

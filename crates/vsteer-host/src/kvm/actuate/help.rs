@@ -1,4 +1,4 @@
-//! If vsteer refuses a change, what can the user do? Also the faults that several files of this folder use.
+//! The help texts for refused changes, and the faults that several files of this folder use.
 
 use super::fault;
 use vsteer_core::nouns::{Manager, VmConfig};
@@ -12,7 +12,7 @@ pub(super) const NOBODY: &str = "no manager keeps a definition of this QEMU: cha
 pub(super) const QM: &str = "Proxmox keeps the definition: run qm set (see help)";
 pub(super) const UNCONNECTED: &str = "vsteer is not connected to the VM's libvirt";
 
-/// What the user can do where a change is refused for this reason.
+/// What the user can do if vsteer refuses a change for this reason.
 pub(super) fn help_for(vm: &VmConfig, change: &Change, why: &str) -> Option<String> {
     match &vm.manager {
         Manager::Proxmox(id) => proxmox_command(*id, change).map(|c| format!("run: {c} (untried)")),
@@ -28,21 +28,21 @@ pub(super) fn help_for(vm: &VmConfig, change: &Change, why: &str) -> Option<Stri
     }
 }
 
-/// The fault of a VM whose definition is not libvirt's.
+/// The fault for a VM whose definition libvirt does not manage.
 pub(super) fn no_definition(vm: &VmConfig, step: &Step) -> Fault {
     let why = if let Manager::Proxmox(_) = vm.manager { QM } else { NOBODY };
     Fault { help: help_for(vm, &step.change, why), ..fault(FaultKind::Unsupported, step).because(why) }
 }
 
-/// The fault of a VM whose libvirt is not connected.
+/// The fault for a VM whose libvirt is not connected.
 pub(super) fn not_connected(step: &Step) -> Fault {
     fault(FaultKind::Unsupported, step)
         .because(UNCONNECTED)
         .help("name the connection of the VM's libvirt: --connect URI")
 }
 
-/// The command by which a person makes this change in Proxmox's definition; `None` where `qm set` has no word for it.
-/// Untried: from `man qm` of Proxmox VE 8.
+/// The command with which a person makes this change in Proxmox's definition; `None` if `qm set` has no
+/// option for it. Untried; from `man qm` of Proxmox VE 8.
 pub fn proxmox_command(id: u32, change: &Change) -> Option<String> {
     Some(match change {
         Change::Affinity(Affinity { to, .. }) => format!("qm set {id} --affinity {to}"),

@@ -1,10 +1,10 @@
-//! How does vsteer move a running VM to another host, and back? libvirt, which manages both hosts, migrates it.
+//! Moves a running VM to another host and back. libvirt, which manages both hosts, migrates it.
 //!
-//! The VM keeps its description, except its pins if the step names pCPUs of the other host: pins of this host mean
-//! nothing there. vsteer stores the old pins, so that the VM comes back unchanged.
+//! The VM keeps its description, except its pins if the step names pCPUs of the other host, because pins of
+//! this host mean nothing there. vsteer stores the old pins, so that the VM comes back unchanged.
 //!
 //! If the URI is a socket of this machine (`qemu+unix`, as in the lab, whose hosts share a file system but no
-//! network), the memory goes over a socket too. Otherwise libvirt chooses the transport.
+//! network), the memory also goes over a socket. Otherwise libvirt chooses the transport.
 //!
 //! Left out: disks that are not shared, and VMs that libvirt does not manage.
 
@@ -21,7 +21,8 @@ use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 
-/// A guest that writes faster than its memory can be sent never arrives: then it stays where it is.
+/// Time limit. If a guest writes memory faster than libvirt can send it, the migration never ends. Then the
+/// VM stays where it is.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// The parts of such a step.
@@ -44,7 +45,7 @@ fn parts(step: &Step) -> Option<Move<'_>> {
 fn runs_at(uri: &str, vm: &VmId) -> Result<bool, Fault> {
     let mut client = Client::new(uri, false);
     let listed = client.list()?;
-    // One that cannot be described now runs all the same.
+    // A VM that libvirt cannot describe now still runs.
     let others = client.undescribed().iter().filter_map(|vm| vm.uuid.as_ref());
     Ok(listed.iter().map(|vm| &vm.uuid).chain(others).any(|uuid| uuid.eq_ignore_ascii_case(&vm.0)))
 }
@@ -55,7 +56,7 @@ pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Faul
     let said = |from: &str| {
         Change::Host(setting::Host { from: from.into(), to: of.to.into(), cpus: of.cpus.cloned() })
     };
-    // What this host's own libvirt says is known already where it is connected by that URI.
+    // If this host's own libvirt is connected by that URI, the inventory already has its answer.
     let here = || {
         let mine = host.inventory.vms.iter().find(|vm| vm.id == *of.vm);
         Ok::<bool, Fault>(
@@ -96,7 +97,7 @@ pub(super) fn former(host: &mut KvmHost, step: &Step) -> Option<Result<Former, F
     })
 }
 
-/// Moves it; `None` for a step of another kind.
+/// Moves the VM; `None` for a step of another kind.
 pub(super) fn make(host: &mut KvmHost, step: &Step) -> Option<Result<(), Fault>> {
     let of = parts(step)?;
     let placed = |text: &str| match of.cpus {
@@ -108,7 +109,7 @@ pub(super) fn make(host: &mut KvmHost, step: &Step) -> Option<Result<(), Fault>>
     Some(moved)
 }
 
-/// Brings it back to where it might run; `None` for a step of another kind.
+/// Moves the VM back, with its former pins; `None` for a step of another kind.
 pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Option<Result<Restored, Fault>> {
     let of = parts(step)?;
     let cpus = match &former.live {
@@ -144,7 +145,7 @@ fn described(client: &mut Client, vm: &VmId) -> Result<String, Fault> {
     })
 }
 
-/// Moves it, described and defined there as `placed` makes of what it is here.
+/// Moves the VM. `placed` converts its description and definition for the other host.
 fn send(
     step: &Step,
     vm: &VmId,

@@ -1,9 +1,11 @@
-//! How is a running VM changed: by which call of libvirt, which system call, which cgroup file?
+//! Changes a running VM through libvirt's calls, system calls or cgroup files.
 //!
-//! A pitfall: under libvirt a vCPU's place is bounded twice, by its affinity and by its cgroup's `cpuset.cpus`. libvirt
-//! sets both; they are read, and put back, apart. A cgroup's file is written only where the VM alone is in it.
+//! A pitfall: under libvirt, two things limit the pCPUs of a vCPU, its affinity and its cgroup's
+//! `cpuset.cpus`. libvirt sets both; vsteer reads and restores them separately. vsteer writes a cgroup's file
+//! only if the VM is alone in the cgroup.
 //!
-//! Source: `src/qemu/qemu_driver.c` (libvirt 9.0), `kernel/sched/rt.c` and `core.c` (Linux 6.12) for the errors.
+//! Source: `src/qemu/qemu_driver.c` (libvirt 9.0), `kernel/sched/rt.c` and `core.c` (Linux 6.12) for the
+//! errors.
 
 use super::{Subject, changed, fault};
 use crate::actuate::Former;
@@ -31,7 +33,7 @@ pub(super) fn ask(
     client.ask(request).map(|_| ()).map_err(|f| refused_by_libvirt(f, step))
 }
 
-/// libvirt's refusal, in the words of the step.
+/// The fault for a step that libvirt refuses.
 pub(super) fn refused_by_libvirt(f: Fault, step: &Step) -> Fault {
     let cause = f.cause.as_deref().unwrap_or_default();
     let help = if cause.contains("cpu.cfs_quota_us") || cause.contains("cpu.max") {
@@ -69,14 +71,15 @@ pub(super) fn name_of(scope: QuotaScope) -> &'static str {
     }
 }
 
-/// libvirt's scheduler parameters of the running VM; `None` where libvirt is not the one to ask, or has none.
+/// libvirt's scheduler parameters of the running VM; `None` if libvirt does not manage the VM or has no
+/// parameters.
 pub(super) fn schedinfo(inventory: &mut Inventory, vm: &VmConfig) -> Option<serde_json::Map<String, Value>> {
     let Manager::Libvirt(uri) = &vm.manager else { return None };
     let request = json!({ "op": "schedinfo", "uuid": vm.id.0, "persistent": false });
     inventory.client(uri)?.ask(request).ok()?.as_object().cloned()
 }
 
-/// Writes the period of a limit, even without a quota.
+/// The period of a limit, even without a quota.
 pub(super) fn period_us(inventory: &mut Inventory, subject: &Subject, scope: QuotaScope) -> Option<u64> {
     if let Some(sched) = schedinfo(inventory, &subject.vm) {
         return sched.get(&format!("{}_period", name_of(scope)))?.as_u64();
@@ -119,7 +122,7 @@ pub(super) fn write(
 }
 
 fn write_file(step: &Step, path: &str, text: &str) -> Result<(), Fault> {
-    // No creation: a cgroup that has gone must not come back as a plain file.
+    // Does not create the file: a cgroup that is gone must not come back as a plain file.
     let written = std::fs::OpenOptions::new()
         .write(true)
         .open(path)
@@ -190,7 +193,7 @@ pub(super) fn cpusets(
     files
 }
 
-/// The undo as libvirt knows it: the pCPUs of the cgroup, if the thread itself had fewer.
+/// The undo as libvirt set it: all pCPUs of the cgroup's cpuset, if the thread's former pCPUs are among them.
 pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Change {
     match (undo, cpusets) {
         (Change::Affinity(setting::Affinity { role, tid, from, to }), [(_, text)]) => {
@@ -201,8 +204,8 @@ pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Chan
     }
 }
 
-/// Puts back what the change itself has no words for, where it differs still: the period of no quota, cpusets, and
-/// the places of single threads.
+/// Restores settings that the change itself does not contain, if they still differ: the period without a
+/// quota, cpusets, and the affinity of single threads.
 pub(super) fn put_back(
     inventory: &mut Inventory,
     subject: &Subject,

@@ -1,7 +1,8 @@
-//! Which caches are there, how large, and who shares them?
+//! Reads the caches, their sizes, and the CPUs that share them.
 //!
-//! Source: `Documentation/ABI/testing/sysfs-devices-system-cpu` (`cache/index*/`), Linux 6.12. Itanium kernels write an
-//! empty shared set for a core's own cache; the core is taken then, as hwloc does.
+//! Source: `Documentation/ABI/testing/sysfs-devices-system-cpu` (`cache/index*/`), Linux 6.12. Itanium
+//! kernels write an empty shared set for a core's own cache. Then vsteer takes the core's CPUs, as hwloc
+//! does.
 //!
 //! Left out: line sizes, associativity, memory-side caches.
 
@@ -10,7 +11,7 @@ use crate::linux::files::{Files, number, numbered, size_bytes};
 use vsteer_core::CpuSet;
 use vsteer_core::topology::{Cache, CacheKind};
 
-/// The caches of the `online` CPUs; `threads` is what each CPU says of its core.
+/// The caches of the `online` CPUs; `threads` is what each CPU reports about its core.
 pub(super) fn read(files: &mut Files, online: &CpuSet, threads: &[(u32, CpuSet)]) -> Vec<Cache> {
     let (mut caches, mut listed) = (Vec::<Cache>::new(), Vec::new());
     for cpu in online.iter() {
@@ -34,8 +35,9 @@ pub(super) fn read(files: &mut Files, online: &CpuSet, threads: &[(u32, CpuSet)]
     caches
 }
 
-/// The cache of that folder, when `cpu` is the lowest that shares it: the rule of [`super::led_sets`], but without
-/// its note, since CPUs of different kinds may number their caches differently.
+/// The cache of that folder, if `cpu` is the lowest CPU that shares it. This is the rule of
+/// [`super::led_sets`], but without an oddity, because CPUs of different kinds may number their caches
+/// differently.
 fn one(
     files: &mut Files,
     folder: &str,

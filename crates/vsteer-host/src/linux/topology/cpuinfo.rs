@@ -1,15 +1,17 @@
-//! What does `/proc/cpuinfo` say that topology needs: which CPUs, and on x86 which core and package?
+//! Reads what topology needs from `/proc/cpuinfo`: the CPUs, and on x86 their cores and packages.
 //!
-//! The idea: it is the only source on kernels without sysfs topology, and the only one for the CPU model, which
-//! decides whether "thread siblings" are threads of one core or the two cores of an AMD compute unit.
+//! On kernels without sysfs topology this is the only source. It is also the only source of the CPU model.
+//! The model decides whether "thread siblings" are threads of one core or the two cores of an AMD compute
+//! unit.
 //!
-//! Source: `arch/x86/kernel/cpu/proc.c`, `arch/s390/kernel/processor.c`, Linux 6.12. Left out: everything else in it.
+//! Source: `arch/x86/kernel/cpu/proc.c`, `arch/s390/kernel/processor.c`, Linux 6.12. Left out: everything
+//! else in that file.
 
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
 
-/// What `/proc/cpuinfo` says of one CPU.
+/// One CPU in `/proc/cpuinfo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Processor {
     pub package: Option<u32>,
@@ -19,7 +21,8 @@ pub(super) struct Processor {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CpuInfo {
     pub processors: BTreeMap<u32, Processor>,
-    /// AMD families 15h and 16h, whose kernels called the two cores of a compute unit thread siblings.
+    /// True for AMD families 15h and 16h, whose kernels called the two cores of a compute unit thread
+    /// siblings.
     pub amd_compute_units: bool,
 }
 
@@ -29,7 +32,7 @@ impl CpuInfo {
         self.processors.keys().copied().collect()
     }
 
-    /// The CPUs of one package, and of one core, as far as it names them.
+    /// The CPUs that are alike `cpu` (same package, or same core), if the file says so.
     pub fn same(&self, cpu: u32, alike: impl Fn(&Processor, &Processor) -> bool) -> Option<CpuSet> {
         let this = self.processors.get(&cpu)?;
         let set: CpuSet = self.processors.iter().filter(|(_, p)| alike(this, p)).map(|(c, _)| *c).collect();
@@ -37,7 +40,7 @@ impl CpuInfo {
     }
 }
 
-/// Reads the text; lines that are not understood are passed over.
+/// Parses the text; skips lines that it does not understand.
 pub(super) fn parse(text: &str) -> CpuInfo {
     let mut info = CpuInfo::default();
     let (mut current, mut amd, mut unit_family) = (None, false, false);
@@ -48,7 +51,7 @@ pub(super) fn parse(text: &str) -> CpuInfo {
         }
         let Some((key, value)) = line.split_once(':') else { continue };
         let (key, value) = (key.trim(), value.trim());
-        // s390 writes "processor 0: version = 00, ...", everyone else "processor : 0".
+        // s390 writes "processor 0: version = 00, ...", all others write "processor : 0".
         let number = match key.strip_prefix("processor") {
             Some("") => value.parse().ok(),
             Some(n) => n.trim().parse().ok(),

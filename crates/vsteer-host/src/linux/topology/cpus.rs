@@ -1,7 +1,8 @@
-//! Which CPUs are there, which run, and how do they form cores, packages and what lies between?
+//! Finds the existing and online CPUs, and how they form cores, packages and the levels between.
 //!
-//! Source: `Documentation/admin-guide/cputopology.rst` and `Documentation/ABI/stable/sysfs-devices-system-cpu`
-//! (Linux 6.12); `arch/s390/kernel/topology.c` for books and drawers; hwloc 2.9.0 for AMD's compute units.
+//! Source: `Documentation/admin-guide/cputopology.rst` and
+//! `Documentation/ABI/stable/sysfs-devices-system-cpu` (Linux 6.12); `arch/s390/kernel/topology.c` for books
+//! and drawers; hwloc 2.9.0 for AMD's compute units.
 //!
 //! Left out: isolated and `nohz_full` CPUs, which are tuning and not topology.
 
@@ -12,13 +13,13 @@ use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::topology::{Core, CoreKind, Group, GroupKind, Package};
 
-/// The CPUs that exist and those that run.
+/// The CPUs that exist, and those that are online.
 pub(super) struct Found {
     pub present: CpuSet,
     pub online: CpuSet,
 }
 
-/// Finds the CPUs, in sysfs or else in `/proc/cpuinfo`.
+/// Finds the CPUs in sysfs, otherwise in `/proc/cpuinfo`.
 pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
     let mut present = CpuSet::new();
     for cpu in files.names(CPU).iter().filter_map(|name| numbered(name, "cpu")) {
@@ -32,7 +33,7 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
         }
     }
     if present.is_empty() {
-        // /proc/cpuinfo lists the CPUs that run, and nothing lists the others.
+        // /proc/cpuinfo lists only the online CPUs, and no file lists the others.
         return Found { present: info.cpus(), online: info.cpus() };
     }
     let listed = files.parsed(&format!("{CPU}/online"), cpu_list);
@@ -44,7 +45,8 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
             .filter(|cpu| files.parsed(&format!("{CPU}/cpu{cpu}/online"), number).unwrap_or(1) != 0)
             .collect(),
     };
-    // Kernels remove `topology` from a CPU that is offline, so where others have one its absence tells.
+    // Kernels remove the folder `topology` from an offline CPU. So if other CPUs have one, its absence means
+    // offline.
     let described: CpuSet =
         online.iter().filter(|cpu| files.has_folder(&format!("{CPU}/cpu{cpu}/topology"))).collect();
     if !described.is_empty() && described != online {
@@ -62,7 +64,7 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
     Found { present, online }
 }
 
-/// What the CPUs say of the sets they form.
+/// The sets of CPUs as the CPUs report them.
 pub(super) struct Sets {
     /// Per CPU, the threads of its core as reported.
     pub threads: Vec<(u32, CpuSet)>,
@@ -117,7 +119,8 @@ fn shared(files: &mut Files, cpu: u32, names: &[&str]) -> Option<CpuSet> {
         .find_map(|name| files.mask_or_list(&topology(cpu, name), &topology(cpu, &format!("{name}_list"))))
 }
 
-/// Packages by `physical_package_id`, else by `/proc/cpuinfo`: for the CPUs whose sets are missing or broken.
+/// Packages by `physical_package_id`, otherwise by `/proc/cpuinfo`, for CPUs whose sets are missing or
+/// broken.
 fn supposed_packages(files: &mut Files, online: &CpuSet, info: &CpuInfo) -> Vec<Package> {
     let mut packages: Vec<Package> = Vec::new();
     for cpu in online.iter() {
@@ -151,7 +154,7 @@ fn cores(files: &mut Files, online: &CpuSet, threads: &[(u32, CpuSet)], compute_
     cores
 }
 
-/// Cores for the CPUs that sysfs puts in none: those of the device tree, else those of `/proc/cpuinfo`.
+/// Cores for CPUs that have no core in sysfs: from the device tree, otherwise from `/proc/cpuinfo`.
 pub(super) fn supposed_cores(from_tree: Vec<CpuSet>, info: &CpuInfo, online: &CpuSet) -> Vec<Core> {
     if !from_tree.is_empty() {
         let core = |cpus| Core { cpus, assumed: true, ..Core::default() };
@@ -169,15 +172,15 @@ pub(super) fn supposed_cores(from_tree: Vec<CpuSet>, info: &CpuInfo, online: &Cp
     cores
 }
 
-/// Gives a core of its own to every CPU that is in none, so that it can be described like the others.
+/// Gives an own core to every CPU without one, so that it can be described like the others.
 pub(super) fn add_lone_cores(cores: &mut Vec<Core>, online: &CpuSet) {
     let covered = cores.iter().fold(CpuSet::new(), |set, core| set.union(&core.cpus));
     let lone = |cpu| Core { cpus: CpuSet::single(cpu), assumed: true, ..Core::default() };
     cores.extend(online.difference(&covered).iter().map(lone));
 }
 
-/// Adds what the machine says of its cores' strength: kinds, capacity, frequencies. A core is what its first thread
-/// is: threads of one core are alike.
+/// Adds what the machine reports about the performance of its cores: kinds, capacity, frequencies. The first
+/// thread describes the core, because threads of one core are alike.
 pub(super) fn describe_cores(files: &mut Files, cores: &mut [Core]) {
     // Intel's hybrid processors have one performance counter device per kind of core.
     let kinds: Vec<(CoreKind, CpuSet)> = [
@@ -192,7 +195,7 @@ pub(super) fn describe_cores(files: &mut Files, cores: &mut [Core]) {
         let Some(cpu) = core.cpus.iter().next() else { continue };
         core.kind = kinds.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(kind, _)| *kind);
         core.capacity = files.id(&format!("{CPU}/cpu{cpu}/cpu_capacity"));
-        // The driver writes 0 for what it does not know.
+        // The driver writes 0 for an unknown value.
         let mut khz = |name: &str| files.count(&format!("{CPU}/cpu{cpu}/cpufreq/{name}")).filter(|f| *f > 0);
         core.frequency_max_khz = khz("cpuinfo_max_freq");
         core.frequency_base_khz = khz("base_frequency");

@@ -1,11 +1,12 @@
-//! What does the firmware's device tree say of cores and caches, where sysfs is silent?
+//! Reads cores and caches from the firmware's device tree, if sysfs does not describe them.
 //!
-//! The idea: on POWER each `cpus/*` node is a core; `ibm,ppc-interrupt-server#s` lists its hardware threads, which
-//! `cpuN/physical_id` ties to the kernel's numbers. Its `d-cache-size`, `i-cache-size` are the first level, and
-//! `l2-cache` or `next-level-cache` point (by phandle) to the next.
+//! On POWER each `cpus/*` node is a core. `ibm,ppc-interrupt-server#s` lists its hardware threads, and
+//! `cpuN/physical_id` links those to the kernel's numbers. `d-cache-size` and `i-cache-size` describe the
+//! first level. `l2-cache` or `next-level-cache` point (by phandle) to the next level.
 //!
-//! Source: Devicetree Specification 0.4, sections 3.8 and 3.9; Power Architecture Platform Reference (LoPAPR 1.1),
-//! section B.6. Left out: `cpu-map` of Arm and RISC-V, which the kernel itself turns into sysfs topology.
+//! Source: Devicetree Specification 0.4, sections 3.8 and 3.9; Power Architecture Platform Reference (LoPAPR
+//! 1.1), section B.6. Left out: `cpu-map` of Arm and RISC-V, which the kernel itself turns into sysfs
+//! topology.
 
 use super::CPU;
 use crate::linux::files::Files;
@@ -14,10 +15,10 @@ use vsteer_core::CpuSet;
 use vsteer_core::topology::{Cache, CacheKind};
 
 const CPUS: &str = "/proc/device-tree/cpus";
-/// Levels of caches followed: a cycle of phandles must end.
+/// The most cache levels to follow, so that a cycle of phandles ends.
 const LEVELS_MAX: u8 = 4;
 
-/// What the device tree says.
+/// The cores and caches of the device tree.
 #[derive(Debug, Default)]
 pub(super) struct DeviceTree {
     /// The CPUs of each core.
@@ -34,14 +35,15 @@ struct Sizes {
     next: Option<u32>,
 }
 
-/// Reads the device tree for the `online` CPUs; empty where there is none.
+/// Reads the device tree for the `online` CPUs; empty if there is none.
 pub(super) fn read(files: &mut Files, online: &CpuSet) -> DeviceTree {
     let mut tree = DeviceTree::default();
     let names = files.names(CPUS);
     if names.is_empty() {
         return tree;
     }
-    // Firmware numbers threads; the kernel gives its own numbers and says here which is which.
+    // The firmware numbers threads in its own way. The kernel uses other numbers, and this file links the
+    // two.
     let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
     for cpu in online.iter() {
         numbers.insert(files.id(&format!("{CPU}/cpu{cpu}/physical_id")).unwrap_or(cpu), cpu);
@@ -114,7 +116,7 @@ fn text(files: &mut Files, folder: &str, name: &str) -> Option<String> {
     Some(files.text(&format!("{folder}/{name}"))?.trim_end_matches('\0').to_owned())
 }
 
-/// Device-tree numbers: big-endian 32-bit cells. What is left over is none.
+/// Device-tree numbers are big-endian 32-bit cells. Bytes that do not fill a cell are ignored.
 fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]])).collect()
 }

@@ -1,10 +1,11 @@
-//! Which memory nodes are there, with which CPUs, how much memory, and how far from each other?
+//! Reads the memory nodes: their CPUs, their memory, and their distances.
 //!
-//! Source: `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/mm/numaperf.rst` (initiators),
-//! Linux 6.12. A row of distances lists the *online* nodes in order and not the node numbers. Memory of NVIDIA GPUs
-//! that appears as nodes is listed in the driver's `/proc/driver/nvidia/gpus/*/numa_status`.
+//! Source: `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/mm/numaperf.rst`
+//! (initiators), Linux 6.12. A row of distances follows the order of the *online* nodes, not the node
+//! numbers. The driver's `/proc/driver/nvidia/gpus/*/numa_status` lists memory of NVIDIA GPUs that appears as
+//! nodes.
 //!
-//! Left out: huge pages, latencies and bandwidths, memory-side caches, what lies behind a DAX node.
+//! Left out: huge pages, latencies and bandwidths, memory-side caches, what is behind a DAX node.
 
 use crate::linux::files::{Files, cpu_mask, memory_total_bytes, node_list, number, numbered};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,8 @@ use vsteer_core::topology::{NodeId, NumaNode};
 
 const NODE: &str = "/sys/devices/system/node";
 
-/// The memory nodes; none on a kernel without NUMA. `allowed` are those the process may use (`None`: all).
+/// The memory nodes; none on a kernel without NUMA. `allowed`: the nodes that the process may use (`None`:
+/// all).
 pub(super) fn read(files: &mut Files, allowed: &Option<BTreeSet<NodeId>>) -> Vec<NumaNode> {
     let listed = files.parsed(&format!("{NODE}/online"), node_list);
     let ids = listed.unwrap_or_else(|| {
@@ -48,7 +50,7 @@ pub(super) fn read(files: &mut Files, allowed: &Option<BTreeSet<NodeId>>) -> Vec
     nodes
 }
 
-/// The row of distances of a node, keyed by the online nodes it is about.
+/// A node's row of distances, by the online node to which each belongs.
 fn distances(files: &mut Files, folder: &str, ids: &[u32]) -> BTreeMap<NodeId, u32> {
     let path = format!("{folder}/distance");
     let Some(row) = files.parsed(&path, distance_row) else { return BTreeMap::new() };
@@ -67,8 +69,8 @@ fn distance_row(text: &str) -> Result<Vec<u32>, String> {
     text.split_ascii_whitespace().map(one).collect()
 }
 
-/// The nodes whose CPUs reach this one fastest. `access1` is about CPUs alone; `access0`, the older one, may name
-/// other initiators, such as a GPU.
+/// The nodes whose CPUs reach this one fastest. `access1` lists only CPUs. The older `access0` may name other
+/// initiators, such as a GPU.
 fn initiators(files: &mut Files, folder: &str) -> Vec<NodeId> {
     for class in ["access1", "access0"] {
         let path = format!("{folder}/{class}/initiators");

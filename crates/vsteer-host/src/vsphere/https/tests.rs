@@ -9,7 +9,7 @@ fn to(server: &Server, identity: &Identity) -> Connection {
     Connection::new("127.0.0.1", server.at.port(), &known(identity)).unwrap()
 }
 
-/// One message, answered so.
+/// Sends one message to a server that gives this answer.
 fn of(answer: &str) -> Result<(u16, String), Fault> {
     let identity = Identity::new();
     let server = Server::secure(vec![vec![whole(answer)]], &identity);
@@ -33,7 +33,7 @@ fn a_session_stays_on_one_connection() {
     assert_eq!(connection.post("/sdk", "<one/>").unwrap(), (200, "abc".to_owned()));
     assert_eq!(connection.post("/sdk", "<two/>").unwrap(), (500, "abc".to_owned()));
     connection.forget_session();
-    // Without a length the answer ends with the connection.
+    // Without a length, the answer ends when the connection ends.
     assert_eq!(connection.post("/sdk", "<three/>").unwrap(), (200, "abc".to_owned()));
     assert_eq!(connection.client.connections(), 1);
     let asked = server.asked();
@@ -51,8 +51,7 @@ fn a_session_stays_on_one_connection() {
 fn a_connection_that_the_server_closed_is_opened_again_once() {
     let identity = Identity::new();
     let page = || whole("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
-    // The first connection takes the second message and closes, as a server does whose time for idle connections is
-    // over.
+    // The first connection reads the second message and closes, like a server that ends idle connections.
     let connections = vec![vec![page(), Vec::new()], vec![page()]];
     let server = Server::secure(connections, &identity);
     let mut connection = to(&server, &identity);
@@ -60,7 +59,7 @@ fn a_connection_that_the_server_closed_is_opened_again_once() {
     assert_eq!(connection.post("/sdk", "<two/>").unwrap(), (200, "a".to_owned()));
     assert_eq!(connection.client.connections(), 2);
     assert_eq!(server.asked().iter().filter(|a| a.ends_with("<two/>")).count(), 2);
-    // The message may have been seen on a new connection: it is not sent again.
+    // On a new connection the server may have processed the message, so the client does not send it again.
     let server = Server::secure(vec![vec![Vec::new()]], &identity);
     let mut connection = to(&server, &identity);
     assert_eq!(connection.post("/sdk", "<one/>").unwrap_err().kind, FaultKind::Failed);

@@ -1,14 +1,19 @@
-//! What does contention cost a remote display, and does a plan win it back? `vsteer-display` in a real VM, alone, beside VMs that compute, and after
-//! `vsteer plan` and `apply`, in turn.
+//! What does contention cost a remote display, and does a plan recover it? `vsteer-display` runs in a real
+//! VM: alone, beside VMs that compute, and after `vsteer plan` and `apply`, in turn.
 //!
-//! The whole path runs in the VM: drawing, encoding, the link, decoding; each frame that is presented, the number in it read, is told by the VM as it comes
-//! (as a request answered, so that its latency is known too). The picture is the largest at which the VM alone holds 20 frames a second: found by trying. The
-//! codec keeps its quality however few CPU it gets, so what is presented is as legible as it is alone; that is measured on this picture, on this machine and not in the VM.
+//! The whole path runs in the VM: drawing, encoding, the link, decoding. The VM reports each presented frame
+//! when its number has been read (as an answered request, which also gives its latency). The picture is the
+//! largest at which the VM alone reaches 20 frames a second, found by trying. The codec keeps its quality
+//! with any amount of CPU, so presented frames are as legible as those of the VM alone. Legibility is
+//! measured for this picture on this machine, not in the VM.
 //!
-//! The plan is made once, of a recording beside the others. A VM that shows as many frames as it can asks for all of its pCPUs, so vsteer by itself has no reason to
-//! prefer it to others that do: that this VM matters more is said by who runs it (`plan --set VM:weight=`), and the plan foretells what it gets. Then windows alone (the others are stopped: SIGSTOP), beside the
-//! others, and after the plan, in turn, whose order changes from round to round: a round gives one difference of each kind, the rounds an interval. While a window lasts the observer looks at the same VM: what its vCPUs were ready and did not
-//! run, and how late they ran when they woke, is the cause of a frame that is missing.
+//! The plan is made once, from a recording beside the others. A VM that shows as many frames as it can asks
+//! for all of its pCPUs. So vsteer has no reason of its own to prefer it to others that do the same. Its
+//! operator says that this VM matters more (`plan --set VM:weight=`), and the plan forecasts what it gets.
+//! Then follow windows alone (the others are stopped: SIGSTOP), beside the others, and after the plan, in
+//! turn, in an order that changes from round to round. A round gives one difference of each kind; the rounds
+//! give an interval. During a window the observer measures the same VM: its vCPUs' ready time and wake-up
+//! latency are the cause of missing frames.
 //!
 //! Left out: real servers in the VM; a viewer on another machine.
 
@@ -27,55 +32,55 @@ use vsteer_core::stats::{half_width, mean};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
 
-/// It keeps its quality, and is the cheapest whose frames can all be read.
+/// The cheapest codec whose quality is constant and whose frames can all be read.
 const CODEC: &str = "tiles";
 const TARGETS: u32 = 200;
-/// Pictures, the smallest first.
+/// Picture sizes, the smallest first.
 const SIZES: [(u32, u32); 8] =
     [(352, 200), (400, 224), (480, 270), (640, 360), (800, 450), (960, 540), (1280, 720), (1920, 1080)];
 const HELD_FPS: f64 = 20.0;
-/// Frames that can be read, of those that are presented.
+/// The required share of legible frames among the presented ones.
 const LEGIBLE_LEAST: f64 = 0.9;
 const VCPUS: u32 = 2;
-/// What the VM is given where vsteer has nothing to propose: the others have 1,024 shares each.
+/// The VM's weight if vsteer proposes nothing; the others have 1,024 shares each.
 const WEIGHT: &str = "10240";
-/// In full, once each of [`ORDERS`].
+/// At full size, each of [`ORDERS`] once.
 const ROUNDS: (usize, usize) = (ORDERS.len(), 2);
 const WINDOW: Duration = Duration::from_secs(10);
-/// A frame is in the log so long after it was presented, at most.
+/// The longest time from the presentation of a frame to its line in the log.
 const LOGGED: Duration = Duration::from_millis(2500);
 const SETTLE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(120);
-/// Beside it, on two pCPUs.
+/// The VMs beside it, on two pCPUs.
 const BESIDE: &str = "burn=2x2";
 
-/// What one window gave.
+/// The results of one window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Seen {
     /// Frames presented per second.
     fps: f64,
-    /// From when a frame was to be drawn to presented, mean, ms.
+    /// Mean time from when a frame should have been drawn until it was presented, ms.
     latency_ms: f64,
-    /// Of the time, how much each of the VM's vCPUs was ready and did not run, on average, percent.
+    /// Mean ready share of the VM's vCPUs, percent.
     ready_pct: Option<f64>,
-    /// From waking to running, 99th percentile, ms.
+    /// From wake-up to running, 99th percentile, ms.
     lag_p99_ms: Option<f64>,
     /// Work units of the others per second.
     others_work: f64,
 }
 
-/// What a window is like.
+/// The kinds of windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
-    /// The others are stopped.
+    /// Alone: the others are stopped.
     Alone,
     /// Beside the others.
     Before,
-    /// Beside them, after the plan.
+    /// Beside the others, after the plan.
     After,
 }
 
-/// Their orders, a round each: each comes as often as any other at each place.
+/// The orders, one per round. Each kind is equally often at each place.
 const ORDERS: [[Now; 3]; 6] = [
     [Now::Alone, Now::Before, Now::After],
     [Now::After, Now::Before, Now::Alone],
@@ -112,13 +117,13 @@ fn spec((width, height): (u32, u32)) -> String {
     )
 }
 
-/// The VM that shows something.
+/// The VM that shows the picture.
 fn shows(lab: &Lab) -> Result<String, Fault> {
     let vm = lab.state().vms.iter().find(|vm| vm.workload.starts_with("program"));
     vm.map(|vm| vm.name.clone()).ok_or_else(|| failed("no VM shows anything"))
 }
 
-/// Frames presented per second between two moments, and their mean latency, ms.
+/// Frames presented per second between two times, and their mean latency, ms.
 fn frames(lab: &Lab, vm: &str, from_s: f64, to_s: f64) -> Result<(f64, f64), Fault> {
     let all = requests::answered(&requests_file(lab.dir(), vm))?;
     let took: Vec<f64> =
@@ -126,7 +131,7 @@ fn frames(lab: &Lab, vm: &str, from_s: f64, to_s: f64) -> Result<(f64, f64), Fau
     Ok((took.len() as f64 / (to_s - from_s), mean(&took).unwrap_or(f64::NAN)))
 }
 
-/// Looks at the VM for a while.
+/// Observes the VM for one window.
 fn window(bench: &Bench, lab: &Lab, v: &Vsteer, vm: &str) -> Result<Seen, Fault> {
     let to = bench.fresh("display-window.vsteer")?;
     let (from_s, from_ns) = (now_s(), crate::report::clock::now_ns());
@@ -164,14 +169,14 @@ fn alone(bench: &Bench, size: (u32, u32)) -> Result<f64, Fault> {
     Ok(fps)
 }
 
-/// A picture that the VM holds alone.
+/// A picture that the VM manages alone.
 struct Largest {
     size: (u32, u32),
     fps: f64,
     tried: Vec<Value>,
 }
 
-/// The largest picture at which the VM alone holds [`HELD_FPS`].
+/// The largest picture at which the VM alone reaches [`HELD_FPS`].
 fn largest(bench: &Bench) -> Result<Largest, Fault> {
     let mut tried = Vec::new();
     let (mut holds, mut low, mut high) = (None, 0, SIZES.len());
@@ -192,7 +197,8 @@ fn largest(bench: &Bench) -> Result<Largest, Fault> {
     Ok(Largest { size, fps, tried })
 }
 
-/// How well what is presented can be read: the picture's own, on this machine and without a VM, as the codec keeps its quality.
+/// How well presented frames can be read: measured for this picture on this machine without a VM, because the
+/// codec keeps its quality.
 fn legibility(v: &Vsteer, (width, height): (u32, u32)) -> Result<f64, Fault> {
     let (size, targets) = (format!("{width}x{height}"), TARGETS.to_string());
     let words =
@@ -210,7 +216,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let largest = if bench.full {
         largest(bench)?
     } else {
-        // Of the sizes one that every machine holds, so that it is shown that the path is there.
+        // A size that every machine manages, to show that the path works.
         Largest { size: SIZES[0], fps: alone(bench, SIZES[0])?, tried: Vec::new() }
     };
     let spec = format!("{},{BESIDE}", spec(largest.size));
@@ -256,13 +262,13 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     })
 }
 
-/// How many steps a plan has.
+/// The number of steps of a plan.
 fn count(plan: &Value) -> usize {
     plan["steps"].as_array().map_or(0, Vec::len)
 }
 
-/// Records beside the other VMs and plans. Where vsteer proposes nothing, the plan raises the VM's weight. Returns
-/// file and plan.
+/// Records beside the other VMs and plans. If vsteer proposes nothing, the plan raises the VM's weight.
+/// Returns file and plan.
 fn planned(bench: &Bench, v: &Vsteer, vm: &str) -> Result<(String, Value), Fault> {
     let file = bench.output.join("display-plan.json").to_string_lossy().into_owned();
     let recording = bench.fresh("display-before.vsteer")?;
@@ -276,7 +282,7 @@ fn planned(bench: &Bench, v: &Vsteer, vm: &str) -> Result<(String, Value), Fault
     Ok((file, plan))
 }
 
-/// Windows of each kind, round by round.
+/// The windows of each kind, by round.
 #[derive(Default)]
 struct Rounds {
     alone: Vec<Seen>,
@@ -291,7 +297,7 @@ struct Effects {
     won: Interval,
 }
 
-/// Runs all rounds. Without a plan the windows "after" differ in nothing from those "before".
+/// Runs all rounds. Without a plan, the windows "after" are the same as those "before".
 fn rounds(bench: &Bench, lab: &Lab, v: &Vsteer, vm: &str, plan: Option<&String>) -> Result<Rounds, Fault> {
     let mut rounds = Rounds::default();
     for round in 0..if bench.full { ROUNDS.0 } else { ROUNDS.1 } {
@@ -325,7 +331,7 @@ fn mean_of(seen: &[Seen], of: fn(&Seen) -> f64) -> f64 {
     mean(&each(seen, of)).unwrap_or(f64::NAN)
 }
 
-/// Windows of a kind, in words.
+/// Windows of a kind as text.
 fn told(seen: &[Seen]) -> String {
     format!(
         "{:.1} frames/s, {:.0} ms late, ready {:.1} %, lag (p99) {:.1} ms",

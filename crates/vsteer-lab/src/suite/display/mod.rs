@@ -1,13 +1,16 @@
-//! Which codec keeps a moving picture legible, and what does it take of a CPU? `vsteer display run`, end to end on this machine, without VMs.
+//! Which codec keeps a moving picture legible, and how much CPU does it use? `vsteer display run`, end to end
+//! on this machine, without VMs.
 //!
-//! What can be claimed anywhere are ratios within one run, and what does not depend on the clock: what is lossless, what can be read. The frames per second
-//! of the first seed of this project (J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022, its figure of codecs and targets) are measured
-//! in full, beside what of its findings holds with encoders in software.
+//! Claims for any machine are ratios within one run, and facts that do not depend on the clock: what is
+//! lossless, what can be read. At full size the frames per second of the original paper are measured (J.
+//! Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022, its figure of codecs and targets), with those of its
+//! findings that hold for software encoders.
 //!
-//! Real servers are started and stopped by the program itself: TigerVNC always; QEMU's VNC and SPICE, FreeRDP and GStreamer in full. [`contention`] (in full, or by itself): the same in
-//! a VM beside others that compute, before and after a plan.
+//! The program itself starts and stops real servers: TigerVNC always; QEMU's VNC and SPICE, FreeRDP and
+//! GStreamer at full size. [`contention`] (at full size, or alone): the same in a VM beside others that
+//! compute, before and after a plan.
 //!
-//! Left out: servers that are not to be had here (VMware's, Citrix's).
+//! Left out: servers that are not available here (VMware's, Citrix's).
 
 mod contention;
 
@@ -17,7 +20,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "display",
     doc: "remote display: frames that can be read, per codec; a region codec beside PNG; real servers, and what they negotiate; what the harness itself takes",
@@ -27,7 +30,7 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// Its part with VMs, by itself.
+/// The part with VMs, as a separate case.
 pub const CONTENTION: Case = Case {
     name: "display-contention",
     doc: "remote display in a real VM: frames lost beside VMs that compute, and won back by a plan, in turn, with intervals",
@@ -41,14 +44,14 @@ pub const CONTENTION: Case = Case {
     },
 };
 
-/// One call's limit: all codecs for all numbers of targets.
+/// Time limit of one call: all codecs for all numbers of targets.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Of text and a table: as many frames as PNG, at least so many times.
+/// For text and a table: at least this many times the frames of PNG.
 const TIMES_OF_PNG: f64 = 3.0;
-/// Asked for of all codecs, and how far off one may be once frames are left out.
+/// The similarity requested from all codecs, and the allowed difference of a codec that skips frames.
 const SIMILAR: f64 = 0.9;
 const SIMILAR_WITHIN: f64 = 0.03;
-/// The harness, at 60 frames per second: percent of a CPU.
+/// The harness's CPU at 60 frames per second: percent of one CPU.
 const HARNESS_MOST: f64 = 3.0;
 
 /// The claims.
@@ -72,7 +75,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         regions(picture, &found, &mut findings);
         figures.extend(found);
     }
-    // Of 60 frames a second, however many this machine manages: what a frame is given then does not depend on the machine.
+    // 60 frames a second on any machine, so that the bytes per frame do not depend on the machine.
     let few = [
         "--codec",
         "h264",
@@ -128,15 +131,15 @@ fn of<'a>(rows: &'a [Value], codec: &str, targets: u64) -> &'a Value {
     rows.iter().find(is).unwrap_or(&Value::Null)
 }
 
-/// Came all frames that were kept as they were shown, to the last bit?
+/// Did all kept frames arrive identical in every bit?
 fn exact(row: &Value) -> bool {
     number(row, &["samples"]) > 0.0 && number(row, &["exact_frames"]) == number(row, &["samples"])
 }
 
-/// The region codec beside PNG, on what it is for.
+/// The region codec and PNG, with the pictures for which the region codec is made.
 fn regions(picture: &str, rows: &[Value], findings: &mut Findings) {
     let (png, tiles) = (of(rows, "png", 0), of(rows, "tiles", 0));
-    // On one CPU, for nothing else: frames per second of converting, encoding and sending.
+    // Frames per second of converting, encoding and sending with one whole CPU.
     let per_cpu_s = |row: &Value| 1e3 / number(row, &["cpu", "server_ms"]);
     let bytes = |row: &Value| number(row, &["bytes_per_frame"]);
     findings.claim(
@@ -160,7 +163,7 @@ fn regions(picture: &str, rows: &[Value], findings: &mut Findings) {
     );
 }
 
-/// Frames per second alone mislead.
+/// Frames per second alone are misleading.
 fn misled(rows: &[Value], findings: &mut Findings) {
     let (few, many) = (of(rows, "h264", 1000), of(rows, "h264", 10_000));
     let [encode, ssim, read, received, legible] =
@@ -177,7 +180,7 @@ fn misled(rows: &[Value], findings: &mut Findings) {
     );
 }
 
-/// Codecs whose pictures are equally good.
+/// Codecs with pictures of equal quality.
 fn matched(rows: &[Value], findings: &mut Findings) {
     let each = |path: &[&str]| rows.iter().map(|row| number(row, path)).collect::<Vec<_>>();
     let (ssim, bytes) = (each(&["ssim"]), each(&["bytes_per_frame"]));
@@ -202,7 +205,7 @@ fn matched(rows: &[Value], findings: &mut Findings) {
     );
 }
 
-/// A real server whose encoding loses nothing: what it sent is known by what came.
+/// A real server with a lossless encoding: what it sent is known from the received data.
 fn lossless_server(row: &Value, name: &str, encoding: &str, findings: &mut Findings) {
     let negotiated = row["negotiated"].as_str().unwrap_or_default();
     findings.claim(
@@ -223,10 +226,10 @@ fn lossless_server(row: &Value, name: &str, encoding: &str, findings: &mut Findi
     );
 }
 
-/// Runs with these words; what rows it gave.
+/// Runs with these words; returns the rows.
 type Rows<'a> = &'a dyn Fn(&[&str]) -> Result<Vec<Value>, Fault>;
 
-/// The others, in full.
+/// The other servers, at full size.
 fn servers(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Value>, Fault> {
     let mut figures = rows(&[&["--server", "freerdp,qemu-zrle,qemu-raw,tigervnc-jpeg"], small].concat())?;
     for (name, word) in [
@@ -262,7 +265,8 @@ fn servers(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Va
     Ok(figures)
 }
 
-/// QEMU's SPICE. It may look at its guest's screen while that is drawn on: some frames are half of another one, so that what is without loss is not so to the pixel in each.
+/// QEMU's SPICE. It may read its guest's screen while it is being drawn. Then a frame contains parts of two
+/// frames, so not every frame of a lossless encoding is exact.
 fn spice(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Value>, Fault> {
     let names = "spice-raw,spice-lz,spice-glz,spice-glz-zlib";
     let mut figures = rows(&[&["--server", names], small].concat())?;
@@ -278,7 +282,7 @@ fn spice(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Valu
         let row = of(&figures, name, targets);
         let negotiated = row["negotiated"].as_str().unwrap_or_default();
         let why = row["why"].as_str().unwrap_or_default();
-        // A picture without letters cannot be read, but its number is.
+        // A picture without letters has no legibility, but its number can be read.
         let read = row["legibility"].is_null() || number(row, &["legibility"]) > 0.5;
         findings.claim(
             format!("{name}: frames come, in what was asked for, and can be read"),
@@ -295,7 +299,7 @@ fn spice(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Valu
     Ok(figures)
 }
 
-/// What the seed found, with encoders in software.
+/// The findings of the paper, with software encoders.
 fn seeds(rows: &[Value], findings: &mut Findings) {
     let fps = |codec: &str, targets: u64| number(of(rows, codec, targets), &["received_fps"]);
     for targets in [3000, 5000, 10_000] {

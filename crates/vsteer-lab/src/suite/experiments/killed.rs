@@ -1,8 +1,9 @@
-//! Killed at any moment, is every run accounted for, and are settings put back?
+//! If an experiment is killed at any time, is every run accounted for, and are settings restored?
 //!
-//! An experiment that sets a file is killed (SIGKILL) at drawn moments, and gone on with until it is at its end; after some of the kills `vsteer rollback`
-//! must put the file back as it was found. At the end every announced run is told, those that were cut off as such; as many count as there are blocks
-//! and settings; and the file is as it was found.
+//! An experiment that sets a file is killed (SIGKILL) at random times, and resumed until it is finished.
+//! After some of the kills, `vsteer rollback` must restore the original file. At the end, every announced run
+//! is reported, interrupted ones as such. The number of counted runs equals blocks times settings. And the
+//! file has its original content.
 
 use super::super::{Bench, Findings};
 use super::overhead::lines;
@@ -21,14 +22,15 @@ const BLOCKS: usize = 10;
 const SETTINGS: usize = 4;
 const FOUND: &str = "as it was";
 
-/// Runs that count: those that went well, warmed nothing up, and were not told later to be odd.
+/// The runs that count: they succeeded, were not warm-ups, and were not marked as odd later.
 pub fn counting(log: &[Value]) -> Vec<&Value> {
     let odd: Vec<&Value> = log.iter().map(|l| &l["not_counting"]["number"]).filter(|n| n.is_u64()).collect();
     let ran = log.iter().map(|l| &l["ran"]).filter(|r| r.is_object());
     ran.filter(|r| r["bad"].is_null() && r["warm_up"] == false && !odd.contains(&&r["number"])).collect()
 }
 
-/// What the log of a finished experiment must hold: announced and told runs, counted ones, those cut off.
+/// What the log of a finished experiment contains: announced and reported runs, counted ones, interrupted
+/// ones.
 pub fn accounts(log: &[Value]) -> (usize, usize, usize, usize) {
     let starting = log.iter().filter(|l| l["starting"].is_object()).count();
     let ran: Vec<&Value> = log.iter().map(|l| &l["ran"]).filter(|r| r.is_object()).collect();
@@ -107,7 +109,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     for kill in 0..KILLS {
         landed += usize::from(killed.kill(&mut random)?);
         if kill % 3 == 0 {
-            // Where nothing was set yet there is nothing to take back, and it says so.
+            // If nothing was set yet, there is nothing to roll back, and rollback reports this.
             let mut rollback = killed.vsteer.command(&["rollback"]);
             command::run(&mut rollback, LIMIT)?;
             rolled_back += 1;
@@ -115,7 +117,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
                 wrong.push(format!("after kill {kill} and rollback it is {:?}", killed.setting()?));
             }
         }
-        // Cut off before its first line, there is a folder and no experiment.
+        // Killed before its first line, there is a folder but no experiment.
         if begun_without_a_line(&killed.folder) {
             bench.fresh("killed.experiment")?;
         }

@@ -1,10 +1,12 @@
-//! Is what was better kept for good by the tool that owns it, and taken back to the byte?
+//! Does the owning tool make a better setting permanent, and can it be rolled back exactly to the byte?
 //!
-//! `vm`: an experiment over a vCPU's pin of a real VM and (by a stand-in that is set and read) its network queues; the plan of what was better changes libvirt's
-//! definition, and `vsteer rollback` brings back the very same one.
-//! `grub`: Debian's own update-grub, grub-mkconfig and scripts, fetched and laid over this machine's `/usr` and `/etc` in a mount namespace and a root of their
-//! own; only grub-probe, which asks disks, is a stand-in. The experiment's log says that a kernel's word was better (made from a real one: no machine boots
-//! here); the plan must reach the generated menu, and the rollback bring back `/etc/default/grub` and the menu to the byte.
+//! `vm`: an experiment varies a vCPU's pin of a real VM and its network queues (for these, a stand-in is set
+//! and read). The plan with the better setting changes libvirt's definition, and `vsteer rollback` restores
+//! exactly the former one. `grub`: Debian's own update-grub, grub-mkconfig and scripts are fetched and laid
+//! over this machine's `/usr` and `/etc` in a separate mount namespace and root. Only grub-probe, which reads
+//! disks, is a stand-in. The experiment's log says that a kernel parameter was better (the log is derived
+//! from a real one, because no machine boots here). The plan must reach the generated menu, and the rollback
+//! must restore `/etc/default/grub` and the menu to the byte.
 //!
 //! Left out: booting from it; grubby, kernelstub and tuned (the host crate's tests have stand-ins).
 
@@ -73,14 +75,14 @@ fn vm(bench: &Bench, findings: &mut Findings, lab: &Lab, vsteer: &Vsteer) -> Res
     Ok(())
 }
 
-/// Answers what grub-mkconfig asks of the disks.
+/// Answers the questions of grub-mkconfig about the disks.
 const PROBE: &str = r#"#!/bin/sh
 case "$*" in
 *--target=device*) echo /dev/vda1;; *fs_uuid*) echo 1234-5678;; *--target=fs*) echo ext2;; *abstraction*) ;; *partmap*) echo gpt;;
 *compatibility_hint*) echo hd0,gpt1;; *hints_string*) echo "--hint='hd0,gpt1'";; *) echo;; esac
 "#;
 
-/// Makes the root in a mount namespace of its own, and runs the rest in it. `TREE`s and `PLACE` are filled in.
+/// Makes the root in a separate mount namespace, and runs the rest in it. `TREE`s and `PLACE` are filled in.
 const ROOT: &str = r#"set -e
 mount --make-rprivate /
 mount -t tmpfs lab PLACE/m
@@ -143,7 +145,7 @@ fn grub(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
             .because(done.stderr.trim()));
     }
     let at = |name: &str| read(&work.join(name));
-    // Ordinary entries are given the word; those for repair are not.
+    // Ordinary entries get the parameter; recovery entries do not.
     let given = |menu: &str| {
         let lines = menu.lines().filter(|l| l.trim_start().starts_with("linux") && l.contains("vmlinuz"));
         let (repair, ordinary): (Vec<&str>, Vec<&str>) = lines.partition(|l| l.contains(" single"));
@@ -168,7 +170,7 @@ fn grub(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
 
 const WORD: &str = "amd_pstate=active";
 
-/// A real experiment's log, in which what was varied is called a kernel's word afterwards.
+/// The log of a real experiment, changed so that its factor is a kernel parameter.
 fn kernel_log(bench: &Bench) -> Result<String, Fault> {
     let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
     let file = bench.output.join("kernel.toml");

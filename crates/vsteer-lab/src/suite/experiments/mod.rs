@@ -1,9 +1,11 @@
-//! Are experiments as honest and as robust as they claim? Error rates, what the harness adds, and what becomes of one that is killed.
+//! Are experiments as honest and as robust as they claim? Checks error rates, the harness's overhead, and
+//! killed experiments.
 //!
-//! `rates`: 20,000 made-up experiments per design. `overhead`: what a run takes by vsteer's clock and by a bare loop's, in turn. `killed`: SIGKILL at drawn
-//! moments, rollback and resume, with every run accounted for. `observed`: how long a real VM is ready, with
-//! its shares as the factor. `lasting`: what was better, kept for good. `reboots` (in full): the same on an emulated machine with a disk, whose
-//! kernel's command line and tuned's profile are factors: boots, a kill of the process and two cuts of the power.
+//! `rates`: 20,000 invented experiments per design. `overhead`: the length of a run by vsteer's clock and by
+//! a bare loop's, in turn. `killed`: SIGKILL at random times, rollback and resume, with every run accounted
+//! for. `observed`: how long a real VM is ready, with its shares as the factor. `lasting`: the better
+//! setting, made permanent. `reboots` (at full size): an emulated machine with a disk, with its kernel's
+//! command line and tuned's profile as factors: boots, a kill of the process and two power cuts.
 
 mod killed;
 mod lasting;
@@ -17,7 +19,7 @@ use serde_json::json;
 use vsteer_core::Fault;
 use vsteer_experiment::simulated;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "experiments",
     doc: "error rates as claimed, at most 1 % and 10 ms of a run for the harness, killed and resumed with every run accounted for",
@@ -27,7 +29,7 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// Its part with boots, by itself.
+/// The part with boots, as a separate case.
 pub const REBOOTS: Case = Case {
     name: "experiment-reboots",
     doc: "an experiment over tuned's profile and kernel words: at least 4 boots, killed in the middle, every run accounted for, the machine as found",
@@ -41,7 +43,7 @@ pub const REBOOTS: Case = Case {
     },
 };
 
-/// Its part with local VMs, by itself.
+/// The part with local VMs, as a separate case.
 pub const OBSERVED: Case = Case {
     name: "experiment-observed",
     doc: "ready of a VM beside burners with its shares as the factor, against the kernel's figure and the shares; a VM that ends has no value",
@@ -55,7 +57,7 @@ pub const OBSERVED: Case = Case {
     },
 };
 
-/// What was better, kept for good.
+/// The part with the better setting made permanent, as a separate case.
 pub const LASTING: Case = Case {
     name: "experiment-lasting",
     doc: "what was better in libvirt's definition of a real VM and in the menu that Debian's update-grub makes; taken back to the byte",

@@ -1,11 +1,14 @@
-//! Are waits of real VMs measured by an experiment as the kernel counts them, and is a VM that is gone never averaged in?
+//! Does an experiment measure waits of real VMs as the kernel counts them, and does it leave a VM that is
+//! gone out of averages?
 //!
-//! Three burners of one vCPU share one pCPU; the factor is the CPU shares of one of them. A burner never sleeps, so it is ready whenever it does not run, and how
-//! long its vCPU's thread ran the kernel says itself (`/proc/PID/task/TID/schedstat`, read by the workload's command at both ends): an independent look at
-//! the same run. What it runs of all that the three run follows from the shares alone, whatever else this machine does meanwhile. Then one of the others is ended
-//! in the middle of a run: that run and all after it have no value of it, with the reason, while their times count.
+//! Three burners with one vCPU each share one pCPU. The factor is the CPU shares of one of them. A burner
+//! never sleeps, so it is ready whenever it does not run. The kernel itself reports how long its vCPU's
+//! thread ran (`/proc/PID/task/TID/schedstat`, read by the workload's command at both ends). This is an
+//! independent measurement of the same run. Its part of the time that all three run follows from the shares
+//! alone, whatever else this machine does. Then one of the others is ended in the middle of a run. That run
+//! and all later ones have no value for it, with the reason, while their times count.
 //!
-//! Left out: Xen and vSphere under an experiment (their Observe is held to its own figures in their cases).
+//! Left out: Xen and vSphere under an experiment (their own cases compare their observers).
 
 use super::super::{Bench, Findings, worst};
 use super::overhead::lines;
@@ -18,16 +21,19 @@ const LIMIT: Duration = Duration::from_secs(300);
 const BLOCKS: usize = 8;
 const SHARES: [u32; 2] = [1024, 16_384];
 const OTHERS: u32 = 2 * 1024;
-/// Against what the kernel says of the same run, points: its figure is up to a tick old at either end, an emulated vCPU sleeps for a moment now and then, and
-/// the two looks are some ms apart, in which everything may be otherwise.
+/// The allowed difference from the kernel's value for the same run, points. The kernel's value is up to a
+/// tick old at either end, an emulated vCPU sleeps for a moment from time to time, and the two readings are
+/// some ms apart, in which anything may change.
 const KERNEL_POINTS: f64 = 3.0;
-/// Of what the three run together, the part that follows from the shares, within so much.
+/// The allowed error of its part of the time that the three run together, which follows from the shares.
 const PART: f64 = 0.10;
 
-/// Switches per second by the kernel's counter and by `/proc`, one of the other, within so much: the two looks are some ms apart.
+/// The allowed difference between switches per second from the kernel's counter and from `/proc`, because the
+/// two readings are some ms apart.
 const SWITCHES: f64 = 0.05;
 
-/// Prints `kernel N`: per cent of three seconds that threads `CPU ...` of a process did not run, as schedstat says; and how often they were switched away per second.
+/// Prints `kernel N`: percent of three seconds that threads `CPU ...` of a process did not run, according to
+/// schedstat; and their switches per second.
 const WORKLOAD: &str = r#"
 w() { n=0; for t in /proc/PID/task/*; do case "$(cat $t/comm)" in CPU*) set -- $(cat $t/schedstat); n=$((n+$1));; esac; done; echo $n; }
 s() { for t in /proc/PID/task/*; do case "$(cat $t/comm)" in CPU*) grep ctxt_switches $t/status;; esac; done | awk '{ n += $2 } END { print n }'; }
@@ -79,7 +85,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
         ready_by_shares(findings, &report, &runs(&shares)?);
         let gone = bench.output.join("gone");
         let _ = std::fs::remove_file(&gone);
-        // The third run ends the VM: two have begun before it.
+        // The third run ends the VM; two runs have begun before it.
         let command = format!(
             "echo >> {0}; sleep 0.5; [ $(wc -l < {0}) = 3 ] && {virsh} destroy {ended}; sleep 0.5 # {{x}}",
             gone.display()
@@ -108,7 +114,7 @@ fn ready_by_shares(findings: &mut Findings, report: &Value, runs: &[Value]) {
         pairs.len() == 2 * BLOCKS && furthest <= KERNEL_POINTS,
         format!("{} runs, furthest apart {furthest:.2} points", pairs.len()),
     );
-    // Three vCPUs: the mean over all is a third of what they run together.
+    // There are three vCPUs, so the mean over all is a third of what they run together.
     let part = |s: usize| {
         let of = |r: &&Value| r["place"]["setting"] == s && r["bad"].is_null();
         let each: Vec<f64> =

@@ -1,8 +1,10 @@
-//! What does the harness add to a run? In turn with a bare loop that runs the same command in the same shell.
+//! How much does the harness add to a run? Compared in turn with a bare loop that runs the same command in
+//! the same shell.
 //!
-//! Two figures: how much longer a command of a second is by vsteer's clock than by the bare loop's; and what goes by between runs (lines that are synced, looking
-//! what is next), which is the experiment's whole length less what its runs took, per run. Medians of a few runs make a
-//! round, and rounds are judged with their surroundings ([`crate::suite::judge`]): this machine may have other work.
+//! There are two values. The first: how much longer a command of one second is by vsteer's clock than by the
+//! bare loop's. The second: the time between runs (writing synced lines, finding the next run), which is the
+//! experiment's whole length minus its runs, per run. The median of a few runs makes a round. Rounds are
+//! judged with their surroundings ([`crate::suite::judge`]), because this machine may have other work.
 
 use super::super::judge::{Bound, Round, Rule, Verdict};
 use super::super::surroundings::Watch;
@@ -15,14 +17,16 @@ use vsteer_core::stats::{mean, quantile};
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// Runs of a second in a round, of each setting, and by the bare loop; an experiment has at least five blocks.
+/// Runs of one second in a round, for each setting and for the bare loop; an experiment has at least five
+/// blocks.
 const SECONDS: usize = 5;
-/// How much longer a command of a second may be. By a hundredth of that rounds of a calm machine lie apart.
+/// How much longer a command of one second may be, as a ratio. Rounds of a calm machine differ by about a
+/// hundredth.
 const LONGER: Rule =
     Rule { bound: Bound::AtMost(1.01), band: 0.002, least: 2, most: 6, load_only_hurts: false };
-/// Blocks of two runs of nothing at all, in a round.
+/// Blocks of two empty runs in a round.
 const MANY: usize = 40;
-/// What may go by between two runs, s.
+/// The allowed time between two runs, s.
 const BETWEEN: Rule =
     Rule { bound: Bound::AtMost(0.010), band: 0.002, least: 3, most: 6, load_only_hurts: true };
 
@@ -30,7 +34,7 @@ fn median(x: &[f64]) -> f64 {
     quantile(x, 0.5).unwrap_or(f64::NAN)
 }
 
-/// The runs' times of an experiment of `blocks` blocks of this command, and how long it took in all.
+/// The runs' times in an experiment with `blocks` blocks of this command, and its whole length.
 fn experiment(bench: &Bench, name: &str, command: &str, blocks: usize) -> Result<(Vec<f64>, f64), Fault> {
     let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
     let file = bench.output.join(format!("{name}.toml"));
@@ -48,7 +52,7 @@ fn experiment(bench: &Bench, name: &str, command: &str, blocks: usize) -> Result
     Ok((took, whole))
 }
 
-/// An experiment's log.
+/// The lines of an experiment's log.
 pub fn lines(folder: &str) -> Result<Vec<Value>, Fault> {
     let path = std::path::Path::new(folder).join("log.jsonl");
     let text =
@@ -85,7 +89,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     );
     let claim = "a command of 1 s is at most 1 % longer by vsteer's clock than by a bare loop's";
     LONGER.claim(findings, claim, &rounds, shown);
-    // Starting vsteer is in both, and so falls out.
+    // Both include the start of vsteer, so it cancels out.
     let (few, few_whole) = experiment(bench, "few", "true", 5)?;
     let (mut many, mut rounds) = (Vec::new(), Vec::new());
     let between = |took: &[f64], whole: f64| whole - took.iter().sum::<f64>();

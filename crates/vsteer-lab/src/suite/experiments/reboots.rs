@@ -1,11 +1,14 @@
-//! An experiment over tuned's profiles and words of the kernel's command line, on a machine that really boots: is every run accounted for, and the machine as it was found?
+//! An experiment with tuned's profiles and kernel parameters on a machine that really boots: is every run
+//! accounted for, and does the machine return to its original state?
 //!
-//! An emulated machine (QEMU, TCG) with two disks: one holds the experiment's folder and vsteer's journals, the other one the words that the next boot is given,
-//! as a boot loader's configuration would; the lab plays the boot loader and starts QEMU with what stands there. The machine's first program is a
-//! script that has tuned running (Debian's, with its bus: [`tuned`]) and runs the experiment, or goes on with it, as a unit would. Twice in the middle of a run the power is cut (SIGKILL to QEMU), once vsteer alone
-//! is killed, inside.
+//! An emulated machine (QEMU, TCG) has two disks. One holds the experiment's folder and vsteer's journals.
+//! The other holds the kernel parameters of the next boot, like a boot loader's configuration. The lab acts
+//! as the boot loader and starts QEMU with these parameters. The machine's first program is a script that
+//! starts tuned (Debian's, with its bus: [`tuned`]) and starts or resumes the experiment, as a unit would.
+//! Twice the power is cut in the middle of a run (SIGKILL to QEMU). Once only vsteer is killed, inside.
 //!
-//! That a profile took is seen twice: in what tuned says, and in a sysctl that one of the two sets.
+//! Two facts show that a profile took effect: tuned's own report, and a sysctl that one of the two profiles
+//! sets.
 //!
 //! Left out: a boot loader's own tools (grubby, grub-mkconfig: **untried**).
 
@@ -27,20 +30,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// Before anything else on the command line.
+/// The first part of the command line.
 const LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable nowatchdog";
 const FOUND: &str = "mitigations=auto";
-/// The profile that is in force, and the sysctl as it is with it; throughput-performance has 10.
+/// The original profile, and the sysctl with it; with throughput-performance it is 10.
 const PROFILE: &str = "balanced";
 const SWAPPINESS: &str = "60";
 const BLOCKS: usize = 5;
 const SETTINGS: usize = 4;
-/// A boot, on a busy machine.
+/// Time limit of a boot on a busy machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 const BOOTS_MOST: usize = 40;
-/// The power is cut when so many runs were announced on the console.
+/// The power is cut when this many runs were announced on the console.
 const CUTS: [usize; 2] = [4, 13];
-/// And vsteer killed inside, by the script, in this boot.
+/// In this boot, the script kills vsteer inside.
 const KILLED_IN_BOOT: usize = 3;
 
 const INIT: &str = r#"#!/bin/busybox sh
@@ -111,18 +114,18 @@ struct Machine {
     words: PathBuf,
 }
 
-/// What came of all boots.
+/// The results of all boots.
 #[derive(Default)]
 struct Booted {
     console: Vec<String>,
-    /// The kernel words of each boot.
+    /// The kernel parameters of each boot.
     boots: Vec<String>,
     /// How often the power was cut.
     cuts: usize,
 }
 
 impl Booted {
-    /// Boots until the experiment is at its end.
+    /// Boots until the experiment is finished.
     fn until_done(bench: &Bench, machine: &Machine, begun: Instant) -> Result<Booted, Fault> {
         let mut booted = Booted::default();
         let mut announced = 0;
@@ -153,7 +156,7 @@ impl Booted {
         }
     }
 
-    /// The rest of each line that begins with `begin`.
+    /// The rest of each line that starts with `begin`.
     fn told(&self, begin: &str) -> Vec<String> {
         self.console.iter().filter_map(|l| l.strip_prefix(begin)).map(str::to_owned).collect()
     }
@@ -191,7 +194,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
 }
 
 fn claim_profiles(log: &[Value], findings: &mut Findings) {
-    // What each setting's runs that count saw of the sysctl.
+    // The values of the sysctl that each setting's counted runs saw.
     let mut seen: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for run in counting(log) {
         let setting = run["place"]["setting"].as_u64().unwrap_or(u64::MAX);
@@ -273,14 +276,14 @@ fn build(bench: &Bench) -> Result<Machine, Fault> {
     write(&machine.state, &[])?;
     let sized = std::fs::File::options().write(true).open(&machine.state).and_then(|f| f.set_len(64 << 20));
     sized.map_err(|e| Fault::io("making the state disk", &e))?;
-    // Checksums of metadata would want another module.
+    // Checksums of metadata would need another module.
     let mut make = Command::new("mke2fs");
     make.args(["-q", "-F", "-t", "ext4", "-O", "^metadata_csum"]).arg(&machine.state);
     command::output(&mut make, Duration::from_secs(60))?;
     Ok(machine)
 }
 
-/// Starts the machine with these words on the kernel's command line.
+/// Starts the machine with these kernel parameters.
 fn switched_on(machine: &Machine, words: &str) -> Result<Child, Fault> {
     let disk = |file: &Path| {
         format!("file={},if=virtio,format=raw,cache=writeback", file.to_string_lossy().replace(',', ",,"))
@@ -311,7 +314,7 @@ fn switched_on(machine: &Machine, words: &str) -> Result<Child, Fault> {
         .map_err(|e| Fault::io("starting QEMU", &e))
 }
 
-/// What it says, line by line, as it comes.
+/// Its output, line by line, as it arrives.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let out = child.stdout.take().expect("stdout is piped");
     let (send, lines) = channel();
@@ -326,7 +329,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// One boot: what was said, and whether the power was cut.
+/// One boot. Returns its output, and whether the power was cut.
 fn boot(
     machine: &Machine,
     words: &str,
@@ -343,7 +346,7 @@ fn boot(
                 *announced += usize::from(line.contains(", run ") && line.trim_start().starts_with("block "));
                 said.push(line);
                 if cut_at.is_some_and(|at| *announced >= at) {
-                    // Into the next run: its line is announced, and not told.
+                    // In the middle of the next run: its line is announced, and its result is not reported.
                     std::thread::sleep(Duration::from_millis(40));
                     cut = true;
                     break Ok(());

@@ -1,8 +1,10 @@
-//! How does a machine of the lab get tuned, the real one? Debian's packages, unpacked into its initramfs, with the bus and the Python that they need.
+//! Adds the real tuned to a machine of the lab: Debian's packages, unpacked into its initramfs, with the bus
+//! and the Python that they need.
 //!
-//! They are fetched and unpacked into the lab's cache, never installed: a host that runs this keeps the profile that it has. Of each package goes in what a
-//! program reads; links become what they point to. The bus listens for root alone, by a configuration of the lab's own; polkit is not there, and tuned
-//! lets root do without.
+//! The packages are fetched and unpacked into the lab's cache, never installed, so the real host keeps its
+//! own profile. The image gets only the files of each package that a program reads, and links become copies
+//! of their targets. The bus accepts only root, with the lab's own configuration. polkit is missing; tuned
+//! allows root without it.
 
 use crate::fetch::Fetcher;
 use crate::image::initramfs::{Initramfs, read};
@@ -10,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use vsteer_core::Fault;
 
-/// tuned, what its `Depends` names of what it imports and starts, and the libraries of those.
+/// tuned, the packages from its `Depends` that it imports and starts, and their libraries.
 const PACKAGES: &[&str] = &[
     "tuned",
     "python3-minimal",
@@ -53,9 +55,9 @@ const PACKAGES: &[&str] = &[
     "libcrypt1",
     "libssl3",
 ];
-/// Whose program is what scripts name, `python3`.
+/// The package and program behind the name `python3` in scripts.
 const INTERPRETER: (&str, &str) = ("python3.11-minimal", "usr/bin/python3.11");
-/// Nothing reads these here.
+/// Folders that no program reads here.
 const LEFT_OUT: &[&str] = &[
     "usr/share/doc",
     "usr/share/man",
@@ -71,7 +73,8 @@ const BUS: &str = r#"<busconfig>
 </busconfig>
 "#;
 
-/// What the first program does to have tuned running, with `/state/tuned` in /etc/tuned's place, so that its choice outlives a boot.
+/// The commands with which the first program starts tuned, with `/state/tuned` in place of /etc/tuned, so
+/// that its choice survives a reboot.
 pub const BEGIN: &str = r#"mkdir -p /run/dbus /run/tuned /var/log/tuned /var/lib/dbus /sbin /usr/sbin
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 # For those who ask it where a library is. No links: each name is a file.
@@ -86,7 +89,7 @@ n=0; until tuned-adm active 2>/dev/null | grep -q 'Current active profile'; do s
 echo "lab: $(tuned-adm --version), $(tuned-adm active)"
 "#;
 
-/// Adds it.
+/// Adds tuned.
 ///
 /// # Errors
 /// A package cannot be fetched or read.
@@ -95,7 +98,7 @@ pub fn put(image: &mut Initramfs, fetcher: &mut Fetcher) -> Result<(), Fault> {
         let tree = fetcher.binary(name)?.tree;
         put_tree(image, &tree, Path::new(""))?;
         if *name == INTERPRETER.0 {
-            // A link of another package's.
+            // In Debian, a link from another package.
             image.put("usr/bin/python3", 0o755, &read(&tree.join(INTERPRETER.1))?);
         }
     }
@@ -121,7 +124,7 @@ fn put_tree(image: &mut Initramfs, tree: &Path, below: &Path) -> Result<(), Faul
             put_tree(image, tree, &path)?;
             continue;
         }
-        // A link out of its package leads nowhere here.
+        // A link out of its package has no target here.
         let Ok(metadata) = entry.path().metadata() else { continue };
         if metadata.is_file() {
             image.put(&path.to_string_lossy(), metadata.permissions().mode() & 0o777, &read(&entry.path())?);

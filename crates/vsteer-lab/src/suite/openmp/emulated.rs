@@ -1,11 +1,15 @@
-//! What do parallel loops do on the emulated host? The same program in two VMs with Linux of two vCPUs each, each VM pinned to a pCPU of its own.
+//! Parallel loops on the emulated host: the same program in two VMs with Linux and two vCPUs each, each VM
+//! pinned to its own pCPU.
 //!
-//! Function, not speed: pCPUs that are busy together take turns in being emulated, so no time there is a processor's, and none is claimed ([`crate::emulated`]). What is: the
-//! loops run under OpenMP's own threads in guests of two vCPUs, the observer sees vCPUs that never move and wait for each other, and the rule that says when pins
-//! pay is given what it saw. A boot is as short as can be, on pCPUs twice as fast as usual: guests fall over in it now and then ([`boots`]).
+//! This tests functions, not speed. Busy pCPUs are emulated in turn, so no time there is a processor's time,
+//! and none is claimed ([`crate::emulated`]). The claims: the loops run under OpenMP's own threads in guests
+//! with two vCPUs. The observer sees vCPUs that never move and wait for each other. The rule about the
+//! benefit of pins gets what the observer saw. A boot is as short as possible, on pCPUs twice as fast as
+//! usual, because guests sometimes crash in it ([`boots`]).
 //!
-//! GAP(openmp-emulated): where both vCPUs of a VM can run at once, guests fell over nearly always: floating in seven boots of nine, vCPU n pinned to pCPU n (as in the paper and in [`super`]) in
-//! eight of eight. Left out: effects of pinning (on real machines: [`super`], and on Xen).
+//! GAP(openmp-emulated): if both vCPUs of a VM could run at once, guests crashed nearly always: floating in
+//! seven boots of nine, vCPU n pinned to pCPU n (as in the paper and in [`super`]) in eight of eight. Left
+//! out: effects of pinning (on real machines: [`super`], and on Xen).
 
 use super::looks::Seen;
 use super::loops::{NAMES, ROWS, SCHEDULES, THREADS, VCPUS};
@@ -25,7 +29,7 @@ use std::time::Duration;
 use vsteer_core::{Fault, FaultKind, model};
 use vsteer_record::Recording;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "openmp-emulated",
     doc: "parallel loops in two VMs of two vCPUs on the emulated host, each pinned to a pCPU: what the observer sees, not how fast",
@@ -36,7 +40,7 @@ pub const CASE: Case = Case {
 };
 
 const SETTING: &str = "together";
-/// Until QEMU and Linux are up in both VMs and the loops go round.
+/// Time until QEMU and Linux run in both VMs and the loops have started.
 const SETTLE_S: u32 = 5;
 const RECORD_S: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -84,13 +88,13 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// What a boot showed.
+/// The results of a boot.
 #[derive(Debug, Serialize)]
 struct Looked {
     seen: Seen,
     /// Regions that each VM finished between its two reports.
     regions: [u64; 2],
-    /// What `plan --only pin` says of it, and its steps.
+    /// What `plan --only pin` says about it, and the number of its steps.
     rule: Value,
     pins: usize,
 }
@@ -114,7 +118,7 @@ impl Looked {
     }
 }
 
-/// Between a VM's two reports.
+/// Regions finished between a VM's two reports.
 fn regions_done(file: &Path) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let units: Vec<u64> =

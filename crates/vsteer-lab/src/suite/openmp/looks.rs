@@ -1,7 +1,8 @@
-//! Why do parallel loops take as long as they do, pinned and floating? By the observer, for a while each.
+//! Shows with the observer why parallel loops take their time, pinned and floating, for a while each.
 //!
-//! For whom a vCPU waited tells where the vCPUs were: behind its own VM's, and they shared a pCPU; behind the other VM's, and each VM had both pCPUs. A third
-//! setting, `together`, pins both vCPUs of a VM to one pCPU, as which floating looks once the kernel has gathered them.
+//! The vCPU for which a vCPU waited shows where the vCPUs were. If it waited for its own VM's, they shared a
+//! pCPU. If it waited for the other VM's, each VM had both pCPUs. A third setting, `together`, pins both
+//! vCPUs of a VM to one pCPU; floating looks like this after the kernel has put them together.
 //!
 //! Left out: caches, whose counters this machine does not have.
 
@@ -20,28 +21,28 @@ use vsteer_record::Recording;
 
 const LEVELS: [&str; 3] = ["floating", "pinned", "together"];
 const LOOK: &str = "10s";
-/// Of what a VM's vCPUs wait, more than this is for each other where they share a pCPU, and less where they do not.
+/// If a VM's vCPUs share a pCPU, more than this part of their waits is for each other; otherwise less.
 const HALF: f64 = 0.5;
 
 /// What the observer saw of all vCPUs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Seen {
-    /// Moves of all together, per second.
+    /// Migrations of all vCPUs together, per second.
     migrations_per_s: Option<f64>,
-    /// And their switches.
+    /// Their switches, per second.
     switches_per_s: Option<f64>,
-    /// Of each on average: ready, % of the time.
+    /// Mean ready share of the vCPUs, % of the time.
     ready_pct: Option<f64>,
-    /// Of what the VMs waited, the part for vCPUs of the same VM.
+    /// The part of the VMs' waits that was for vCPUs of the same VM.
     behind_own: Option<f64>,
-    /// The longest unbroken waits of one, p99, ms.
+    /// The largest p99 of a vCPU's unbroken waits, ms.
     wait_p99_ms: Option<f64>,
-    /// Of each pCPU of the host, idle, % of the time.
+    /// Mean idle share of the host's pCPUs, % of the time.
     idle_pct: f64,
 }
 
 impl Seen {
-    /// In a recording.
+    /// What a recording shows.
     pub fn of(model: &HostModel) -> Seen {
         let vcpus: Vec<&ThreadModel> = model.vms.iter().flat_map(|vm| vm.vcpu_threads()).collect();
         let sum = |of: fn(&ThreadModel) -> Option<f64>| vcpus.iter().map(|t| of(t)).sum::<Option<f64>>();
@@ -64,30 +65,30 @@ impl Seen {
         }
     }
 
-    /// No vCPU was moved, and that was measured.
+    /// No vCPU moved, and this was measured.
     pub fn never_moves(&self) -> bool {
         self.migrations_per_s == Some(0.0)
     }
 
-    /// Most of what was waited was for the other VM.
+    /// Most waits were for the other VM.
     pub fn waits_for_others(&self) -> bool {
         self.behind_own.is_some_and(|part| part < HALF)
     }
 
-    /// Most of it was for vCPUs of the same VM.
+    /// Most waits were for vCPUs of the same VM.
     pub fn waits_for_its_own(&self) -> bool {
         self.behind_own.is_some_and(|part| part > HALF)
     }
 }
 
-/// What is seen of one setting.
+/// What is seen in one setting.
 #[derive(Debug, Clone, Serialize)]
 pub struct Look {
     /// `floating`, `pinned`, `together`.
     level: &'static str,
     #[serde(flatten)]
     seen: Seen,
-    /// What the loops took meanwhile.
+    /// The times of the loops in this setting.
     took: Took,
     /// The longest region, ms.
     longest_ms: f64,
@@ -104,7 +105,7 @@ pub fn looks(
     let look = |level: &'static str| {
         let mut sh = std::process::Command::new("sh");
         crate::command::output(sh.arg(set).arg(level), Duration::from_secs(30))?;
-        // Whoever was placed otherwise is moved meanwhile.
+        // vCPUs that were placed differently move in this time.
         wait("until vCPUs are where they will be", Duration::from_secs(2))?;
         let to = bench.fresh(&called(name, level))?;
         let from_s = now_s();
@@ -123,12 +124,12 @@ fn called(name: &str, level: &str) -> String {
     format!("openmp-{name}-{level}.vsteer")
 }
 
-/// What [`looks`] recorded of a setting.
+/// The recording of a setting by [`looks`].
 pub fn recording_of(bench: &Bench, name: &str, level: &str) -> String {
     bench.output.join(called(name, level)).to_string_lossy().into_owned()
 }
 
-/// What this machine's clock says.
+/// The present wall-clock time of this machine, s.
 pub fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
@@ -145,7 +146,7 @@ fn seen(
     Some(Look { level, seen: Seen::of(model), took, longest_ms })
 }
 
-/// Is the reason seen?
+/// Claims that the reason is visible.
 pub fn claim(name: &str, looks: &[Look], findings: &mut Findings) {
     let of = |level: &str| looks.iter().find(|look| look.level == level).map(|look| &look.seen);
     findings.claim(

@@ -1,7 +1,9 @@
-//! What do parallel loops do in two VMs of two vCPUs, pinned and floating? What Xen's case and the local VMs' have in common.
+//! Parallel loops in two VMs with two vCPUs each, pinned and floating: the common parts of Xen's case and the
+//! local VMs' case.
 //!
-//! Each VM multiplies matrices without pause by four threads of OpenMP (loops.c). While the first is alone, from how long its regions take follows what a
-//! row costs, and with that the simulator has the same VMs pinned and floating, under the scheduler that they had.
+//! Each VM multiplies matrices without a pause with four threads of OpenMP (loops.c). While the first one is
+//! alone, the length of its regions gives the cost of a row. With that cost, the simulator runs the same VMs
+//! pinned and floating, under the scheduler that they had.
 
 use crate::suite::steered::failed;
 use serde::Serialize;
@@ -16,7 +18,7 @@ use vsteer_sim::policy::Values;
 use vsteer_sim::sched;
 use vsteer_sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
 
-/// Schedules by their names, and rows dealt out at once.
+/// Schedules with their names, and the rows per chunk.
 pub const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [
     ("static", Schedule::Static, None),
     ("dynamic", Schedule::Dynamic, Some(10)),
@@ -25,25 +27,27 @@ pub const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [
 pub const NAMES: [&str; 2] = ["A", "B"];
 /// Rows of a matrix.
 pub const ROWS: u64 = 200;
-/// Of OpenMP in each VM.
+/// OpenMP threads in each VM.
 pub const THREADS: u32 = 4;
-/// Of each VM; the machine has as many pCPUs.
+/// vCPUs of each VM; the machine has the same number of pCPUs.
 pub const VCPUS: u32 = 2;
-/// The simulator's effect may lie so far outside of the measured interval, points.
+/// How far the simulator's effect may be outside the measured interval, points.
 pub const POINTS: f64 = 5.0;
-/// libgomp's threads beyond the number of vCPUs spin shortly, then sleep: as in scenarios/published/openmp-pinning.
+/// libgomp's threads above the number of vCPUs spin briefly, then sleep: as in
+/// scenarios/published/openmp-pinning.
 const SPIN_NS: u64 = 10_000;
 const SIMULATED_NS: u64 = 60_000_000_000;
 const WARM_UP_NS: u64 = 10_000_000_000;
 const SEEDS: u64 = 10;
 
-/// By how much a time is shorter pinned than floating, percent of the latter, with the half of its 95 % interval.
+/// How much shorter a time is pinned than floating, percent of the latter, with half the width of its 95 %
+/// interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
     pub pct: f64,
     /// Half the interval's width.
     pub half_pct: f64,
-    /// Rounds, or seeds.
+    /// The number of rounds, or of seeds.
     pub n: usize,
 }
 
@@ -54,7 +58,7 @@ impl Gain {
         Some(Gain { pct: mean(&each)?, half_pct: half_width(&each)?, n: each.len() })
     }
 
-    /// -1, 0 where the interval holds 0, or 1.
+    /// -1, or 0 if the interval includes 0, or 1.
     pub fn sign(&self) -> f64 {
         if self.pct.abs() > self.half_pct { self.pct.signum() } else { 0.0 }
     }
@@ -64,7 +68,7 @@ impl Gain {
     }
 }
 
-/// A region: when it began and ended, CLOCK_REALTIME, s.
+/// A region: its start and end, CLOCK_REALTIME, s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
     pub begin_s: f64,
@@ -78,42 +82,45 @@ impl Region {
     }
 }
 
-/// Means of some VMs' loops, s.
+/// Means over some VMs' loops, s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Took {
-    /// Of a region: what a program that times its loops tells.
+    /// Length of a region, as a program that times its loops would report.
     pub region_s: f64,
-    /// From a region's end to the next one's, of which the rest is what the program does by one thread in between: what whoever waits for results sees.
+    /// From a region's end to the next one's. This includes what the program does with one thread between
+    /// regions, so it is what a user sees who waits for results.
     pub product_s: f64,
-    /// Regions, parts of them counted as parts.
+    /// The number of regions; parts of regions count as fractions.
     pub regions: f64,
 }
 
-/// Pinned and floating.
+/// The times pinned and floating.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Pair {
     /// vCPU n on pCPU n.
     pub pinned: Took,
-    /// All on all.
+    /// All vCPUs on all pCPUs.
     pub floating: Took,
 }
 
 impl Pair {
-    /// By how much regions are shorter.
+    /// How much shorter regions are.
     pub fn regions(pairs: &[Pair]) -> Option<Gain> {
         Gain::of(pairs.iter().map(|p| (p.pinned.region_s, p.floating.region_s)))
     }
 
-    /// By how much sooner products follow each other.
+    /// How much shorter the time between products is.
     pub fn products(pairs: &[Pair]) -> Option<Gain> {
         Gain::of(pairs.iter().map(|p| (p.pinned.product_s, p.floating.product_s)))
     }
 }
 
-/// Of the VMs' regions, each one's in order, what lies in `from_s`..`to_s`: time by how many regions that is, parts of them counted as parts, and so from end to end. Those that lie in it whole
-/// alone would not do: of long ones fewer do, so where lengths differ more the mean would be too short. None where there are none.
+/// Means over the part of the VMs' regions (each VM's in order) inside `from_s`..`to_s`: the time divided by
+/// the number of regions, where parts of regions count as fractions; and the same from end to end. Counting
+/// only whole regions would be wrong: fewer long ones fit, so the mean would be too short if lengths differ.
+/// `None` without regions.
 pub fn in_window<'a>(vms: impl IntoIterator<Item = &'a [Region]>, from_s: f64, to_s: f64) -> Option<Took> {
-    // Time, and parts.
+    // Sums of time and of fractions.
     let lies = |sum: (f64, f64), begin_s: f64, end_s: f64| {
         let lies_s = (end_s.min(to_s) - begin_s.max(from_s)).max(0.0);
         (sum.0 + lies_s, sum.1 + lies_s / (end_s - begin_s).max(f64::MIN_POSITIVE))
@@ -131,35 +138,36 @@ pub fn in_window<'a>(vms: impl IntoIterator<Item = &'a [Region]>, from_s: f64, t
     })
 }
 
-/// Of the regions of the first VM that ended before the other began, in order: the median of how long they took, and of what passed between two, s.
+/// The first VM's regions that ended before the other VM began, in order: the median of their lengths, and of
+/// the times between two, s.
 pub fn alone(first: &[Region], together_s: f64) -> Option<(f64, f64)> {
-    // The first has everything to load yet.
+    // The first region still has to load everything.
     let alone: Vec<Region> = first.iter().skip(1).copied().filter(|r| r.end_s < together_s).collect();
     let took: Vec<f64> = alone.iter().map(Region::took_s).collect();
     let between: Vec<f64> = alone.windows(2).map(|w| w[1].begin_s - w[0].end_s).collect();
     quantile(&took, 0.5).zip(quantile(&between, 0.5))
 }
 
-/// What the simulator is told.
+/// The simulator's input.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
     pub scheduler: &'a str,
-    /// How rows are dealt out, and how many at once.
+    /// The schedule, and the rows per chunk.
     pub schedule: (Schedule, Option<u64>),
-    /// Of a region of the first VM while it was alone: the median, s.
+    /// Median length of a region of the first VM while it was alone, s.
     pub alone_s: f64,
-    /// Between two of its regions: the median, s.
+    /// Median time between two of its regions, s.
     pub between_s: f64,
-    /// Of each pCPU, what others use.
+    /// For each pCPU, the share that others use.
     pub others: &'a [f64],
-    /// What a switch costs, ns; the simulator's own figure where that was not measured.
+    /// The cost of a switch, ns; `None`: the simulator's own value, because it was not measured.
     pub switch_ns: Option<u64>,
 }
 
-/// What the loops take, a pair for each seed.
+/// The simulated times of the loops, one pair per seed.
 ///
 /// # Errors
-/// No such scheduler, or it ends early: a bug.
+/// An unknown scheduler, or the simulation ends early, which is a bug.
 pub fn simulated(told: &Told<'_>) -> Result<Vec<Pair>, Fault> {
     let ns = |s: f64| ((1e9 * s) as u64).max(1);
     let run = |pinned: bool, seed: u64| {
@@ -181,7 +189,7 @@ pub fn simulated(told: &Told<'_>) -> Result<Vec<Pair>, Fault> {
                 .map(|v| if pinned { vcpu.clone().pinned(CpuSet::single(v)) } else { vcpu.clone() });
             VmSetup::new(*name, placed.collect())
         };
-        // As much as was seen, in bursts of 100 us.
+        // The measured share of others, in bursts of 100 us.
         let other = |(cpu, share): (usize, &f64)| {
             let sleep = Times::Exponential((1e5 * (1.0 - share) / share.max(1e-4)) as u64);
             let demand = Demand::SleepCompute { sleep, compute: Times::Exponential(100_000) };
@@ -212,7 +220,8 @@ pub fn simulated(told: &Told<'_>) -> Result<Vec<Pair>, Fault> {
     (0..SEEDS).map(|seed| Ok(Pair { pinned: run(true, seed)?, floating: run(false, seed)? })).collect()
 }
 
-/// Does what pinning brings have the simulator's sign, or none that can be told, and its size within [`POINTS`]?
+/// Does the effect of pinning have the simulator's sign (or no significant one), and its size within
+/// [`POINTS`]?
 pub fn agree(measured: Gain, simulated: Gain) -> bool {
     let outside = ((simulated.pct - measured.pct).abs() - measured.half_pct).max(0.0);
     measured.sign() * simulated.sign() >= 0.0 && outside <= POINTS
@@ -224,7 +233,7 @@ mod tests {
 
     #[test]
     fn long_regions_count_as_short_ones_do() {
-        // Nine of 0.1 s and one of 1.1 s, again and again: 0.2 s on average.
+        // Nine of 0.1 s and one of 1.1 s, repeatedly: 0.2 s on average.
         let took = |n: usize| if n % 10 == 9 { 1.1 } else { 0.1 };
         let (mut all, mut at_s) = (Vec::new(), 0.0);
         for n in 0..2000 {
@@ -236,7 +245,7 @@ mod tests {
         for (from_s, to_s) in windows {
             let part = in_window([&all[..]], from_s, to_s).unwrap();
             assert!((part.region_s * part.regions - 3.0).abs() < 1e-9, "{part:?}");
-            // One follows the other at once.
+            // Regions follow each other at once.
             assert!((part.product_s - part.region_s).abs() < 1e-9, "{part:?}");
             mine = (mine.0 + 3.0, mine.1 + part.regions);
             whole.extend(all.iter().filter(|r| r.begin_s >= from_s && r.end_s <= to_s).map(Region::took_s));
@@ -247,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_regions_is_in_products_alone() {
-        // 0.2 s of every 0.25.
+        // 0.2 s of every 0.25 s.
         let all: Vec<Region> = (0..40)
             .map(|n| f64::from(n) * 0.25)
             .map(|at_s| Region { begin_s: at_s, end_s: at_s + 0.2 })

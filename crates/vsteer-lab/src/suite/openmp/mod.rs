@@ -1,12 +1,17 @@
-//! Does pinning make parallel loops faster on local VMs? OpenMP in two VMs of two vCPUs each on two pCPUs, by `vsteer experiment`.
+//! Does pinning make parallel loops faster on local VMs? OpenMP in two VMs with two vCPUs each on two pCPUs,
+//! with `vsteer experiment`.
 //!
-//! Published, on Xen ("OpenMP task scheduling with and without CPU pinning on Xen"): 3.7, 3.4 and 3.8 % faster on four cores. Here both VMs have the same two pCPUs,
-//! so that pinning costs no idle pCPU; pinned and floating are the two levels of one factor, in blocks and in random order, set and read back by virsh.
-//! What is measured ([`loops`]), by the VMs' own telling, is the mean time of a region over a visit, as the paper has it, and that from one product to the next: a pin that
-//! makes regions wait less and what lies between them more has brought nothing.
+//! Published, on Xen ("OpenMP task scheduling with and without CPU pinning on Xen"): 3.7, 3.4 and 3.8 %
+//! faster on four cores. Here both VMs have the same two pCPUs, so that pinning leaves no pCPU idle. Pinned
+//! and floating are the two levels of one factor, in blocks and in random order, set and read back with
+//! virsh. There are two measures ([`loops`]), from the VMs' own reports: the mean time of a region over a
+//! visit, as in the paper, and the time from one product to the next. If a pin makes regions wait less but
+//! the time between them longer, it has no benefit.
 //!
-//! Then each is looked at by the observer ([`looks`]), so that the reason is shown, and held against the rule that says when pins pay ([`rule`]). By the clock on the wall: a quiet machine of two cores gives narrow
-//! intervals, a busy one wide ones. The same loops on the emulated host, whose times mean nothing where several pCPUs are busy: [`emulated`].
+//! Then the observer looks at each setting ([`looks`]) to show the reason, and the result is compared with
+//! the rule about the benefit of pins ([`rule`]). Times are wall-clock times: a quiet machine with two cores
+//! gives narrow intervals, a busy one wide ones. For the same loops on the emulated host, whose times mean
+//! nothing if several pCPUs are busy, see [`emulated`].
 //!
 //! GAP(openmp-floating): the simulator misses regions of one schedule in one run of three.
 
@@ -30,7 +35,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 use vsteer_sim::guest::team::Schedule;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "openmp",
     doc: "parallel loops in two local VMs, pinned and floating, by an experiment: effects with intervals beside the simulator's",
@@ -42,17 +47,19 @@ pub const CASE: Case = Case {
 
 /// Published gains, percent, in the order of [`SCHEDULES`].
 const PUBLISHED: [f64; 3] = [3.7, 3.4, 3.8];
-/// The second VM begins so long after its boot, s.
+/// The second VM begins this long after its boot, s.
 const ALONE_S: u32 = 45;
 const BEGINS_LIMIT: Duration = Duration::from_secs(90);
-/// Blocks, and how long a visit is, s.
+/// The number of blocks, and the length of a visit, s.
 const BLOCKS: (u32, u32) = (12, 5);
 const VISIT_S: u32 = 5;
-/// Within so long after a visit the logs have all regions that began in it, s; where one has not, the run does not count.
+/// How long after a visit the logs contain all regions that began in it, s. If a log does not, the run does
+/// not count.
 const LOGGED_S: f64 = 3.0;
 const LIMIT: Duration = Duration::from_secs(1_800);
 
-/// What a run prints, of both VMs during it: the mean time of a region, and from one product to the next, ms, as [`loops::in_window`] has them.
+/// What a run prints, for both VMs: the mean time of a region, and from one product to the next, ms, as
+/// [`loops::in_window`] computes them.
 const REGIONS: &str = r#"from=$(date +%s.%N); sleep VISIT; to=$(date +%s.%N); sleep LOGGED
 awk -F'[:,}]' -v from="$from" -v to="$to" '
     function lies(first, last) { first = first > from ? first : from; last = last < to ? last : to; return last > first ? last - first : 0 }
@@ -62,13 +69,13 @@ awk -F'[:,}]' -v from="$from" -v to="$to" '
     END { for (i = 1; i < ARGC; i++) if (last[ARGV[i]] < to) { print ARGV[i] " ends too early" > "/dev/stderr"; exit 1 }
           printf "region_ms %.4f\nproduct_ms %.4f\nregions %.1f\n", 1000 * s / n, 1000 * all / products, n }' LOGS
 "#;
-/// Sets `$1`.
+/// Sets the level `$1`.
 const SET: &str = r#"n=0; for vm in VMS; do for vcpu in 0 1; do
     case $1 in pinned) cpus=$vcpu;; together) cpus=$n;; *) cpus=0-1;; esac
     virsh --quiet --connect 'URI' vcpupin $vm $vcpu $cpus --live >/dev/null || exit
 done; n=$((n + 1)); done
 "#;
-/// Which is set.
+/// Prints the present level.
 const READ: &str = r#"for vm in VMS; do virsh --quiet --connect 'URI' vcpupin $vm --live; done | awk '
     NF == 2 { n++; pinned += $1 == $2; floating += $2 == "0-1" }
     END { print n && pinned == n ? "pinned" : n && floating == n ? "floating" : "neither" }'
@@ -96,7 +103,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// The request log's lines as regions.
+/// The lines of the request log as regions.
 fn regions(log: &Path) -> Result<Vec<Region>, Fault> {
     let region = |r: &Answered| Region { begin_s: r.ts_s - r.took_s, end_s: r.ts_s };
     Ok(answered(log)?.iter().map(region).collect())
@@ -117,8 +124,8 @@ fn vms_and_logs(lab: &Lab) -> (Vec<&str>, Vec<PathBuf>) {
     (names, logs)
 }
 
-/// Waits until the second VM computes too. Returns how long the first took alone for a region, and from one region to
-/// the next, s.
+/// Waits until the second VM also computes. Returns the length of a region of the first one alone, and the
+/// time between two regions, s.
 fn first_alone(logs: &[PathBuf]) -> Result<(f64, f64), Fault> {
     let begun = Instant::now();
     while regions(&logs[1])?.len() < 2 {
@@ -131,7 +138,7 @@ fn first_alone(logs: &[PathBuf]) -> Result<(f64, f64), Fault> {
     alone(&regions(&logs[0])?, together_s).ok_or_else(|| failed("the first VM was never alone"))
 }
 
-/// The experiment over pinning, as files.
+/// The experiment with pinning, as files.
 struct Written {
     folder: PathBuf,
     description: PathBuf,
@@ -174,7 +181,7 @@ fn written(
     Ok(Written { folder, description, set, blocks })
 }
 
-/// The experiment's answers, and how many pCPUs others than these VMs used meanwhile.
+/// The experiment's answers, and the pCPUs that others than these VMs used during it.
 fn carried_out(lab: &Lab, v: &Vsteer, names: &[&str], written: &Written) -> Result<(Value, f64), Fault> {
     let (file, log) = (written.description.to_string_lossy(), written.folder.join("openmp.experiment"));
     let before = Used::so_far(lab, names)?;
@@ -229,7 +236,7 @@ fn of_schedule(
     let looks = looks::looks(bench, v, name, &written.set, &logs)?;
     looks::claim(name, &looks, findings);
     rule::weighed(bench, v, name, products, findings)?;
-    // Once is enough: it is not a question of how rows are dealt out.
+    // Once is enough, because the result does not depend on the schedule.
     let idle = if name == SCHEDULES[0].0 {
         Some(rule::idle(bench, v, &written.set, (&names, &logs), findings)?)
     } else {
@@ -242,7 +249,7 @@ fn of_schedule(
     )
 }
 
-/// The effect on an experiment's measure, by its number.
+/// The effect on one of an experiment's measures, by its number.
 fn measured(answers: &Value, measure: usize) -> Gain {
     let answer = &answers["measures"][measure]["answers"][0];
     let percent = |bound: &str| answer["effect"][bound].as_f64().unwrap_or(f64::NAN);
@@ -284,7 +291,8 @@ mod tests {
     fn a_run_prints_the_mean_of_what_lies_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        // Of 0.2 s each, and a long one under way when the second visit ends. Both visits begin within one.
+        // Regions of 0.2 s each, and a long one still in progress when the second visit ends. Both visits
+        // begin within a region.
         let lines = (0..10).map(|n| (f64::from(n) * 0.2, 0.2)).chain([(6.8, 5.0)]);
         let lines: Vec<String> = lines
             .map(|(end, took)| format!("{{\"ts\":{:.9},\"duration_us\":{}}}\n", 100.0 + end, 1e6 * took))
@@ -316,7 +324,7 @@ mod tests {
                 expected[0], expected[1], expected[2]
             )
         );
-        // A log that has not come to the visit's end yet does not count.
+        // A log that has not reached the visit's end yet does not count.
         let out = run(101.3, &lines[..2]);
         assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("ends too early"));
     }

@@ -1,9 +1,11 @@
-//! Does the rule that says when pins pay (`plan --only pin`) agree with what was measured, and is a pin that leaves a pCPU idle found and taken away?
+//! Does the rule about the benefit of pins (`plan --only pin`) agree with the measurement? And is a pin that
+//! leaves a pCPU idle found and removed?
 //!
-//! Twice: both VMs compute, and what the rule says of the floating ones' moves stands beside what pinning them brought in the experiment: how much sooner products follow each
-//! other, for that is the host's work, which the rule's terms are parts of. Then the second VM is suspended
-//! and the first kept on one pCPU, so that the other one idles: what that costs is measured, `diagnose` shall find it, `plan` propose to take the pin away, and after `apply` the
-//! time be won back.
+//! There are two tests. First, both VMs compute. The rule's statement about the moves of floating vCPUs is
+//! compared with the measured effect of pinning in the experiment: how much sooner products follow each
+//! other, because the rule's terms are parts of the host's work. Second, the second VM is suspended and the
+//! first is pinned to one pCPU, so that the other one idles. The cost is measured. `diagnose` must find it,
+//! `plan` must propose to remove the pin, and after `apply` the time must be recovered.
 
 use super::looks::{now_s, recording_of};
 use super::loops::{Gain, in_window};
@@ -19,11 +21,12 @@ use std::time::Duration;
 use vsteer_core::Fault;
 
 const LOOK: &str = "10s";
-/// A VM of two busy vCPUs on one pCPU takes up to twice the time: half as long again where the pCPUs are threads of one core, as it may be that a cloud's are (1.5 was seen).
+/// A VM with two busy vCPUs on one pCPU takes up to twice the time. If the pCPUs are threads of one core, as
+/// may be in a cloud, it takes half as long again (a factor of 1.5 was seen).
 const COSTS: f64 = 1.3;
 const SOON: Duration = Duration::from_secs(30);
 
-/// What the rule says of the floating vCPUs that [`super::looks`] recorded.
+/// The rule's statement about the floating vCPUs that [`super::looks`] recorded.
 pub fn weighed(
     bench: &Bench,
     v: &Vsteer,
@@ -44,7 +47,7 @@ pub fn weighed(
     Ok(())
 }
 
-/// Of the first VM, ms: the mean time of a region while it floats, on one pCPU, and after vsteer took that pin away.
+/// Mean time of a region of the first VM, ms: floating, on one pCPU, and after vsteer removed that pin.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Idle {
     floating_ms: f64,
@@ -52,7 +55,7 @@ pub struct Idle {
     freed_ms: f64,
 }
 
-/// The first VM alone, kept on one pCPU.
+/// The first VM alone, pinned to one pCPU.
 pub fn idle(
     bench: &Bench,
     v: &Vsteer,
@@ -71,7 +74,7 @@ pub fn idle(
     place("floating")?;
     virsh("suspend")?;
     let found = alone(bench, v, &place, &logs[0], findings);
-    // Whatever became of it: the next one finds both running.
+    // In any case, the next step finds both running.
     virsh("resume")?;
     found
 }

@@ -1,41 +1,43 @@
-//! Which configurations are foretold on the emulated host? Drawn from a seed, so that nobody chose those that go well.
+//! Draws the configurations for forecasts on the emulated host from a seed, so that nobody selects the easy
+//! ones.
 //!
-//! Two to four VMs on one pCPU: a burner at least, and burners, timers and servers as they come, of one to four vCPUs,
-//! with shares, quotas and slices; then one thing of them changes, or two. Every thread that sleeps wakes often enough for
-//! its 99th percentile.
+//! Two to four VMs on one pCPU: at least one burner, and a random mix of burners, timers and servers with one
+//! to four vCPUs, with shares, quotas and slices. Then one or two things change. Every thread that sleeps
+//! wakes often enough for its 99th percentile.
 //!
-//! A VM that wants more than its share never sleeps, whatever it does: how much more it would want is in no recording, and
-//! what becomes of it when it gets more cannot be foretold by anybody. So those that sleep want 60 % of the pCPU together at
-//! most, and each no more than two thirds of its share, before and after.
+//! A VM that wants more than its share never sleeps. No recording shows how much more it wants, so its
+//! behaviour with a larger share cannot be forecast. So the VMs that sleep want at most 60 % of the pCPU
+//! together, and each at most two thirds of its share, before and after.
 //!
-//! Left out: pins (there is one pCPU), classes, competitors that are no VMs (GAP(replay-host)).
+//! Left out: pins (there is one pCPU), classes, competitors that are not VMs (GAP(replay-host)).
 
 use std::fmt::Write;
 use vsteer_core::random::Random;
 
-/// A configuration, what changes, and the job that records both.
+/// A configuration, its change, and the job that records both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawn {
-    /// Names its cases.
+    /// The prefix of its cases.
     pub name: String,
     pub what: String,
-    /// The job's cases: `NAME-a` before, `NAME-b` after, and of some `NAME-c`, after that without another change.
+    /// The job's cases: `NAME-a` before, `NAME-b` after, and for some `NAME-c`, later without another change.
     pub cases: String,
-    /// Is the third among them?
+    /// Is there a third case?
     pub repeated: bool,
 }
 
 /// A unit of work in the guests, us (2 ns per instruction).
 const UNIT_US: f64 = 20.0;
-/// Every thread that sleeps wakes 100 times a second or more: enough for a 99th percentile of 1,000 wake-ups.
+/// Every thread that sleeps wakes at least 100 times a second, so there are 1,000 wake-ups for a 99th
+/// percentile.
 const RECORD_S: u32 = 12;
-/// Of so many configurations one is recorded a third time.
+/// One of this many configurations is recorded a third time.
 const REPEATED: u64 = 4;
 /// What VMs that sleep may want together.
 const SLEEPERS_MOST: f64 = 0.6;
-/// And each of its share.
+/// What each may want, as a part of its share.
 const OF_SHARE: f64 = 2.0 / 3.0;
-/// What a wake-up takes beside the work: KVM's ways out and in, and the observer's probes.
+/// The time of a wake-up in addition to the work: KVM's ways out and in, and the observer's probes.
 const WAKE_UP_S: f64 = 80e-6;
 const WEIGHTS: [u64; 6] = [25, 50, 100, 200, 400, 800];
 
@@ -43,14 +45,14 @@ struct Vm {
     name: String,
     burns: bool,
     vcpus: u64,
-    /// Part of the pCPU, with what waking takes.
+    /// The wanted part of the pCPU, including wake-ups.
     wants: f64,
     weight: u64,
     quota_us: Option<u64>,
     toml: String,
 }
 
-/// The configuration of this number.
+/// The configuration with this number.
 pub fn draw(seed: u64, number: u64) -> Drawn {
     let r = &mut Random::new(seed, number);
     let vms: Vec<Vm> = loop {
@@ -78,7 +80,7 @@ pub fn draw(seed: u64, number: u64) -> Drawn {
     if kind == 1 {
         let burners: Vec<&Vm> = vms.iter().filter(|vm| vm.burns).collect();
         let of = burners[r.within(0, burners.len() as u64 - 1) as usize];
-        // One that has a quota loses it.
+        // A VM with a quota loses it.
         let quota = if of.quota_us.is_some() { 0 } else { 1000 * r.within(20, 70) };
         changes.push(format!("{{ name = \"{}\", quota_us = {quota} }}", of.name));
     }
@@ -105,7 +107,7 @@ pub fn draw(seed: u64, number: u64) -> Drawn {
     Drawn { name, what: what.join("; "), cases, repeated }
 }
 
-/// Does every VM that is to sleep have the share for it, also with this VM's weight changed?
+/// Does every VM that should sleep have a large enough share, even after this VM's weight changes?
 fn all_sleep(vms: &[Vm], change: Option<(usize, u64)>) -> bool {
     let weight = |i: usize| change.filter(|(vm, _)| *vm == i).map_or(vms[i].weight, |(_, w)| w) as f64;
     // A weight may count once per vCPU that never sleeps (Linux 7.3).
@@ -119,7 +121,7 @@ fn pick(r: &mut Random, from: &[u64]) -> u64 {
 }
 
 fn vm(r: &mut Random, number: u64, left: &mut f64) -> Vm {
-    // The first burns: else nobody waits.
+    // The first one burns; otherwise no VM would wait.
     let kind = if number == 0 { 0 } else { r.within(0, 2) };
     let vcpus = if kind == 0 { r.within(1, 2) } else { r.within(1, 4) };
     let wants = (*left / 2.0).min(0.02 + 0.18 * r.unit());

@@ -1,8 +1,9 @@
-//! On the emulated host, one pCPU, exact virtual time: configurations drawn from the case's seed ([`super::drawn`]), half
-//! of them on the oldest kernel that qualifies and half on the newest.
+//! Forecasts on the emulated host, one pCPU, exact virtual time: configurations drawn from the case's seed
+//! ([`super::drawn`]), half of them on the oldest suitable kernel and half on the newest.
 //!
-//! Each is recorded under A, changed to B while its VMs run on, and recorded again; some once more without another change: how
-//! far the last two are apart is how far any prediction must be off.
+//! Each is recorded under A, changed to B while its VMs continue to run, and recorded again. Some are
+//! recorded once more without another change: the difference between the last two is the least error of any
+//! forecast.
 
 use super::drawn::{self, Drawn};
 use super::{Errors, claim_of};
@@ -20,20 +21,21 @@ use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::stats::mean;
 
-/// What is promised: points of the ready share, and of the better of two cheap foretellings this part.
+/// The promise: points of the ready share, and this part of the error of the better one of two cheap
+/// forecasts.
 const READY_POINTS: f64 = 1.0;
 const OF_BASELINE: f64 = 0.5;
-/// And of the 99th percentile of wake-up latencies, this part or this long, whichever is more.
+/// The promise for the 99th percentile of wake-up latencies: this part or this time, whichever is more.
 const WAKE_PART: f64 = 0.15;
 const WAKE_NS: f64 = 200_000.0;
 const CONFIGURATIONS: u64 = 24;
-/// As many in one boot.
+/// Configurations in one boot.
 const PER_BOOT: usize = 4;
-/// Boots beside each other: one pCPU of this machine emulates one.
+/// Parallel boots: one pCPU of this machine emulates one.
 const BESIDE: usize = 2;
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Runs them; the cases and their summary.
+/// Runs them; returns the cases and their summary.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value), Fault> {
     let number = if bench.full { CONFIGURATIONS } else { 2 };
     eprintln!("vsteer-lab: {number} configurations drawn from seed {}", bench.seed);
@@ -99,7 +101,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value)
     Ok((cases, summary))
 }
 
-/// Several configurations in one boot, and what was foretold of each.
+/// Several configurations in one boot, and the forecast for each.
 fn one_boot(
     bench: &Bench,
     kernel: FullKernel,
@@ -111,7 +113,7 @@ fn one_boot(
     let job = Job::parse(&all.iter().map(|d| d.cases.as_str()).collect::<String>())?;
     let options = Options {
         cache: cache_folder()?,
-        // The kernel is given: this is for people.
+        // The kernel was already selected; this value is only for display.
         kernel: Which::Newest,
         guest: bench.lab.guest.clone(),
         vsteer: vsteer.program.clone(),
@@ -126,7 +128,7 @@ fn one_boot(
         .map(|drawn| {
             let (before, after) = (next(), next());
             let told = foretell(vsteer, before, after)?;
-            // The same after the change as before it: only what was measured is used of this.
+            // The same settings after the change as before it: only the measured values of this are used.
             let repeat = drawn.repeated.then(&mut next);
             let again = repeat.map(|then| foretell(vsteer, after, then)).transpose()?;
             eprintln!(
@@ -140,7 +142,7 @@ fn one_boot(
         .collect()
 }
 
-/// What `vsteer simulate --from A --under B` says.
+/// The output of `vsteer simulate --from A --under B`.
 fn foretell(vsteer: &Vsteer, before: &CaseResult, after: &CaseResult) -> Result<Value, Fault> {
     let path =
         |c: &CaseResult| c.recording.as_ref().expect("the case's jobs record").to_string_lossy().into_owned();

@@ -1,7 +1,7 @@
-//! On this machine's own pCPUs with real VMs: shares, pins and emulator threads.
+//! Forecasts on this machine's own pCPUs with real VMs: shares, pins and emulator threads.
 //!
-//! Beside each error stands what the machine itself was robbed of meanwhile: its pCPUs' speed varies, and so does what is
-//! measured.
+//! Next to each error is the machine's steal time in that window, because the pCPUs' speed varies, and so do
+//! the measured values.
 
 use super::{Errors, claim_of};
 use crate::contention::Lab;
@@ -13,14 +13,14 @@ use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::stats::mean;
 
-/// What is promised for local VMs.
+/// The promise for local VMs.
 const READY_POINTS: f64 = 3.0;
 const WAKE_PART: f64 = 0.30;
 const REPEATS: usize = 5;
 const WINDOW: &str = "20s";
 const SETTLE: Duration = Duration::from_secs(4);
 
-/// A change of every VM of a kind.
+/// A change to every VM of a kind.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Shares(&'static str, u32),
@@ -28,7 +28,7 @@ enum Change {
     EmulatorPin(&'static str, &'static str),
 }
 
-/// VMs, and what is changed.
+/// VMs, and the change.
 const HOSTS: [(&str, &[Change]); 8] = [
     ("burn:2,periodic:2", &[Change::Shares("periodic", 8192)]),
     ("burn:2,periodic:2", &[Change::Pin("burn", "0")]),
@@ -40,7 +40,7 @@ const HOSTS: [(&str, &[Change]); 8] = [
     ("burn:2,periodic:2", &[Change::EmulatorPin("periodic", "1"), Change::EmulatorPin("burn", "1")]),
 ];
 
-/// Runs them; the cases and their summary.
+/// Runs them; returns the cases and their summary.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value), Fault> {
     let hosts = if bench.full { &HOSTS[..] } else { &HOSTS[..1] };
     let repeats = if bench.full { REPEATS } else { 1 };
@@ -65,7 +65,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value)
     Ok((cases, summary))
 }
 
-/// One configuration: what `simulate --from A --under B` says, and the steal meanwhile.
+/// One configuration: the output of `simulate --from A --under B`, and the steal in that time.
 fn one(bench: &Bench, lab: &Lab, v: &Vsteer, changes: &[Change]) -> Result<Value, Fault> {
     let (before, after) = (bench.fresh("prediction-a.vsteer")?, bench.fresh("prediction-b.vsteer")?);
     let record = |to: &str| {

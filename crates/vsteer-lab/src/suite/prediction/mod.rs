@@ -1,8 +1,9 @@
-//! Is what a change will do foretold? Record under one configuration, predict another, apply it, measure.
+//! Are forecasts of a change right? Record under one configuration, forecast another, apply it, measure.
 //!
-//! The prediction is made from the first recording alone; the second gives the configuration and what was measured under
-//! it. Beside its errors stand that of the calibration (the simulator under the first configuration), and those of
-//! foretelling that nothing changes and of fluid fair share, which a simulation has to beat to be worth its trouble.
+//! The forecast uses only the first recording; the second gives the configuration and the measured values
+//! under it. Next to its errors are those of the calibration (the simulator under the first configuration),
+//! of forecasting no change, and of fluid fair share. A simulation must be better than the last two to be
+//! worth its cost.
 //!
 //! ```text
 //! emulated   configurations drawn from a seed, on the emulated host, where times are exact    drawn   how they are drawn
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use vsteer_core::Fault;
 use vsteer_core::stats::{mean, quantile};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "prediction",
     doc: "record under A, predict B, apply B, measure: exact host within 1 point and 15 %, local VMs within 3 and 30 %",
@@ -38,28 +39,28 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// How far off, over the vCPUs that wait 5 % or more before or after.
+/// Errors over the vCPUs that wait 5 % or more before or after.
 #[derive(Debug, Clone, Default)]
 struct Errors {
-    /// Of the ready share, points.
+    /// Errors of the ready share, points.
     ready: Vec<f64>,
-    /// The same for foretelling that nothing changes.
+    /// The same for the forecast of no change.
     no_change: Vec<f64>,
     /// The same for fluid fair share.
     fluid: Vec<f64>,
-    /// Of the 99th percentile of wake-up latencies, parts of the measured one; of vCPUs with enough wake-ups.
+    /// Relative errors of the 99th percentile of wake-up latencies, for vCPUs with enough wake-ups.
     wake: Vec<f64>,
     /// The same in ns.
     wake_ns: Vec<f64>,
-    /// The simulator under the configuration that was recorded, points.
+    /// Errors of the simulator under the recorded configuration, points.
     calibration: Vec<f64>,
 }
 
-/// As `vsteer simulate --from` has it.
+/// The same limit as in `vsteer simulate --from`.
 const WAKE_UPS_FROM: u64 = 1000;
 
 impl Errors {
-    /// Out of what `vsteer simulate --from A --under B --json` told.
+    /// From the output of `vsteer simulate --from A --under B --json`.
     fn of<'a>(told: impl IntoIterator<Item = &'a Value>) -> Errors {
         let mut e = Errors::default();
         let vcpus = told.into_iter().flat_map(|t| t["vcpus"].as_array().into_iter().flatten());
@@ -83,7 +84,7 @@ impl Errors {
         e
     }
 
-    /// The better of the two cheap foretellings, points.
+    /// The error of the better one of the two cheap forecasts, points.
     fn better_baseline(&self) -> Option<f64> {
         Some(mean(&self.no_change)?.min(mean(&self.fluid)?))
     }

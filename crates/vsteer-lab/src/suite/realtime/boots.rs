@@ -1,9 +1,9 @@
-//! How does each of these cases boot its emulated hosts? And what where a VM with Linux falls over there, by no fault of its own or of the
-//! policy's? The same again, a little later.
+//! Boots the emulated hosts of these cases. If the emulator's defect makes a VM's Linux crash, which is not
+//! the fault of the guest or the policy, boots again with a slightly later start.
 //!
-//! QEMU 7.2 delivers an injected interrupt twice now and then (docs/decisions/0003-exact-virtual-time.md). Where that happens in the first instructions of a handler
-//! that interrupted a program, Linux falls over: once in three minutes of a guest that is busy. It does so again at the same instruction, so what is
-//! tried then begins later.
+//! QEMU 7.2 sometimes delivers an injected interrupt twice (docs/decisions/0003-exact-virtual-time.md). If
+//! that happens in the first instructions of a handler that interrupted a program, Linux crashes: about once
+//! in three minutes of a busy guest. It repeats at the same instruction, so the next try starts later.
 
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
@@ -16,17 +16,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// From the host's boot to the VMs' start, s; one more in each try, and all that follows comes at other instructions.
+/// From the host's boot to the VMs' start, s. Each further try adds one, so that everything happens at other
+/// instructions.
 pub const BEFORE_S: u32 = 8;
 const TRIES: u32 = 4;
-/// The older kernel: what real-time guests were promised on.
+/// The older kernel, on which real-time guests were promised.
 pub const SERIES: Which = Which::Series(6, 18);
-/// One boot's limit.
+/// Time limit of one boot.
 const LIMIT: Duration = Duration::from_secs(7200);
-/// How vsteer-guest says so (its host/started.rs).
+/// vsteer-guest's message about it (its host/started.rs).
 const FELL_OVER: &str = "its Linux fell over";
 
-/// How a part of these cases boots.
+/// The settings for the boots of a part of these cases.
 ///
 /// # Errors
 /// There is no cache, or its folder cannot be made.
@@ -42,10 +43,11 @@ pub fn options(bench: &Bench, kernel: Which, name: &str) -> Result<Options, Faul
     })
 }
 
-/// Boots, and again where the emulator's defect made the guest fall over. The job is told after how many s its VMs start.
+/// Boots, and again if the emulator's defect made the guest crash. `job` receives the time in s after which
+/// its VMs start.
 ///
 /// # Errors
-/// The job's, the emulated host's; or the guest falls over each time.
+/// The job's, the emulated host's; or the guest crashes each time.
 pub fn boot(what: &str, options: &Options, job: impl Fn(u32) -> Result<Job, Fault>) -> Result<Ran, Fault> {
     for tried in 0..TRIES {
         let ran = emulated::run(&job(BEFORE_S + tried)?, options);

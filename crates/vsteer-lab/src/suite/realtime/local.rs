@@ -1,14 +1,15 @@
-//! Without sched_ext: do the timers of a real VM come in time by priority, at nobody's cost?
+//! Without sched_ext: do priorities bring the timers of a real VM in time, at no cost to others?
 //!
-//! On this machine's own kernel and two pCPUs, beside two burners: the mean lateness of a guest's 10 ms timers and the burners' work,
-//! with the service and without in turn. Then on one pCPU a VM that wakes all the time and wants all it can get: its share. Then the
-//! service is killed: what is left of it? Times are a real machine's, with all its noise, so turns are taken. In full the
-//! means of all turns are judged. In short each pair of turns is a round that is judged with its surroundings
-//! ([`crate::suite::judge`]).
+//! On this machine's own kernel and two pCPUs, beside two burners: the mean lateness of a guest's 10 ms
+//! timers and the burners' work, with the service and without in turn. Then, on one pCPU, the share of a VM
+//! that wakes all the time and wants as much as it can get. Then the service is killed, and the case checks
+//! what remains of it. Times are those of a real machine with all its noise, so turns alternate. At full size
+//! the means of all turns are judged. In the short case each pair of turns is a round that is judged with its
+//! surroundings ([`crate::suite::judge`]).
 //!
-//! Burners may be silent for seconds: when the load of the host changes, the fair class of Linux 6.18 was seen to leave
-//! a vCPU waiting for up to 6 s, with the service and without. So their work is interpolated at a turn's edges, and a turn
-//! that cannot be measured is made again and then says why.
+//! Burners may not report for seconds: when the load of the host changed, the fair class of Linux 6.18 left a
+//! vCPU waiting for up to 6 s, with the service and without. So their work is interpolated at a turn's edges.
+//! A turn that cannot be measured is repeated, and finally gives the reason.
 
 use crate::command;
 use crate::contention::Lab;
@@ -27,31 +28,32 @@ use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Turns in full. In short there are as many as the rules need.
+/// Turns at full size. In the short case the rules determine the number.
 const ROUNDS: u32 = 5;
-/// How long a turn is, in full and in short, s.
+/// The length of a turn, at full size and in the short case, s.
 const TURN_S: (u64, u64) = (10, 6);
-/// The timers' VM must report over this part of a turn: else the lateness of half of it would be taken for all of it.
+/// The timers' VM must report over this part of a turn. Otherwise the lateness of half a turn would count for
+/// all of it.
 const COVERED_LEAST: f64 = 0.7;
-/// Of one turn.
+/// How often to try one turn.
 const TURN_TRIES: u32 = 3;
-/// After a change.
+/// Settling time after a change.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Lateness on average with the service, and what the burners keep.
+/// The largest mean lateness with the service, and the part of their work that the burners must keep.
 const LATE_MOST_MS: f64 = 1.0;
 const KEPT_LEAST: f64 = 0.95;
-/// In short. A band is how far apart rounds of a calm machine were seen to lie.
+/// For the short case. A band is the difference between rounds that was seen on a calm machine.
 const LATE: Rule =
     Rule { bound: Bound::AtMost(LATE_MOST_MS), band: 0.2, least: 3, most: 6, load_only_hurts: true };
 const KEPT: Rule =
     Rule { bound: Bound::AtLeast(KEPT_LEAST), band: 0.03, least: 3, most: 6, load_only_hurts: false };
-/// What else runs on the pCPU only adds to how far off the share is.
+/// Other work on the pCPU only increases the error of the share.
 const SHARE: Rule =
     Rule { bound: Bound::AtMost(FAIR), band: 0.002, least: 1, most: 4, load_only_hurts: true };
-/// Of its share, what a VM that floods may be off by, over this time.
+/// The allowed error of the share of a VM that floods, over this time.
 const FAIR: f64 = 0.01;
 const FAIR_OVER: Duration = Duration::from_secs(10);
-/// Until nothing of a killed service is left.
+/// The time until nothing of a killed service may remain.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 fn failed(what: impl Into<String>) -> Fault {
@@ -76,7 +78,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// The VM of this workload.
+/// The VM with this workload.
 fn named(lab: &Lab, workload: &str) -> Result<String, Fault> {
     let vm = lab.state().vms.iter().find(|vm| vm.workload.starts_with(workload));
     vm.map(|vm| vm.name.clone()).ok_or_else(|| failed(format!("no VM of workload {workload}")))
@@ -87,7 +89,7 @@ fn enable(v: &Vsteer, vm: &str) -> Result<Value, Fault> {
     v.json(&words, LIMIT)
 }
 
-/// Ends the service where it runs, so that no case leaves it behind.
+/// Ends the service if it runs, so that no case leaves it behind.
 struct Service<'a>(&'a Vsteer);
 
 impl Service<'_> {
@@ -104,37 +106,37 @@ impl Drop for Service<'_> {
     }
 }
 
-/// What one turn gave.
+/// The results of one turn.
 struct Turn {
     measured: Measured,
     /// Why nothing was measured, in the last try.
     unmeasured: Option<String>,
-    /// Who used the pCPUs meanwhile.
+    /// The use of the pCPUs in the turn.
     used: Used,
     around: Surroundings,
     told: Value,
 }
 
-/// What the guests say of a turn; NaN where they say nothing.
+/// The guests' measurements of a turn; NaN if they report nothing.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     late_ms: f64,
-    /// Units of the burners, /s.
+    /// The burners' units per second.
     work: f64,
 }
 
-/// pCPUs that each one used in a turn: where work is lost, whose gain is it?
+/// The pCPUs that each used in a turn; if work is lost, this shows who gained it.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Used {
     guest: f64,
     burners: f64,
     service: f64,
-    /// By whom this machine is run, of all its pCPUs: not ours to give.
+    /// pCPUs that this machine's own hypervisor took, over all its pCPUs.
     stolen: f64,
 }
 
 impl Used {
-    /// So far, ns.
+    /// The use so far, ns.
     fn so_far(lab: &Lab, guest: &str, service: Option<i32>) -> Result<Used, Fault> {
         let mut used =
             Used { service: service.map_or(Ok(0.0), cpu_ns)?, stolen: stolen_ns()?, ..Used::default() };
@@ -156,7 +158,7 @@ impl Used {
     }
 }
 
-/// A turn that could not be measured is made again.
+/// Repeats a turn that could not be measured.
 fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool, length: Duration) -> Result<Turn, Fault> {
     let mut turn = turn_once(lab, v, vm, with, length)?;
     for _ in 1..TURN_TRIES {
@@ -283,7 +285,7 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
         "around_with": with.iter().map(|t| &t.around).collect::<Vec<_>>(), "told": told }))
 }
 
-/// What is left of a service that was killed.
+/// What remains of a service that was killed.
 fn killed(lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
     let vm = named(lab, "periodic")?;
     let before = v.settings()?;
@@ -320,7 +322,7 @@ fn killed(lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault
     Ok(json!({ "raised": raised }))
 }
 
-/// Threads in a real-time class.
+/// The number of threads in a real-time class.
 fn real_time(vms: &Value) -> usize {
     let threads =
         vms.as_array().into_iter().flatten().flat_map(|vm| vm["threads"].as_array().into_iter().flatten());
@@ -333,12 +335,12 @@ fn pid_of(lab: &Lab, name: &str) -> Result<i32, Fault> {
     process.map(|p| p.pid).ok_or_else(|| failed(format!("{name} does not run")))
 }
 
-/// All processes that run VMs.
+/// The processes of all VMs.
 fn pids_of(lab: &Lab) -> Result<Vec<i32>, Fault> {
     lab.state().vms.iter().map(|vm| pid_of(lab, &vm.name)).collect()
 }
 
-/// Of what all VMs got over a while, each one's part.
+/// Each VM's part of what all VMs got over a while.
 fn parts(lab: &Lab, names: &[String]) -> Result<Vec<f64>, Fault> {
     let pids = names.iter().map(|name| pid_of(lab, name)).collect::<Result<Vec<_>, _>>()?;
     let all = || pids.iter().map(|pid| cpu_ns(*pid)).collect::<Result<Vec<_>, _>>();
@@ -353,7 +355,7 @@ fn parts(lab: &Lab, names: &[String]) -> Result<Vec<f64>, Fault> {
     Ok(got.iter().map(|ns| ns / sum).collect())
 }
 
-/// A VM that wakes every ms and wants all it can get, beside two burners, all on one pCPU.
+/// A VM that wakes every ms and wants as much as it can get, beside two burners, all on one pCPU.
 fn shares(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
     let flood = named(lab, "waker")?;
     let names: Vec<String> = lab.state().vms.iter().map(|vm| vm.name.clone()).collect();
@@ -373,7 +375,7 @@ fn shares(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Resu
         let service = Service(v);
         let pid = begun["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let watch = Watch::start(&pids_of(lab)?.into_iter().chain(pid).collect::<Vec<_>>())?;
-        // From its begin on: what it is put first for by then counts.
+        // From the start of the service, because its first time of priority counts.
         let share = parts(lab, &names)?[at];
         rounds.push(Round { value: (share / due - 1.0).abs(), disturbed: watch.end()?.disturbed() });
         with.push(share);

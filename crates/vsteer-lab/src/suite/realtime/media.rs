@@ -1,13 +1,17 @@
 //! Does a media player in a VM with Linux keep its frames beside a VM that computes?
 //!
-//! The last table of VIT (Park et al., J. KIISE 37(1), 2010, table 5): MPlayer plays 320x240 at 20 frames per second, alone, beside a domain that computes, and with
-//! VIT. Here Debian's MPlayer, kernel and QEMU, unmodified, under KVM on the emulated host (see [`crate::emulated`]), on one pCPU.
-//! The paper's BVT lets a domain run for 50 ms at a time; how much the kernel's own scheduler takes from a player is told beside what the policy gives.
+//! The last table of VIT (Park et al., J. KIISE 37(1), 2010, table 5): MPlayer plays 320x240 at 20 frames per
+//! second, alone, beside a domain that computes, and with VIT. Here Debian's MPlayer, kernel and QEMU run
+//! unmodified under KVM on the emulated host (see [`crate::emulated`]), on one pCPU. The paper's BVT lets a
+//! domain run for 50 ms at a time. The result also shows how much the kernel's own scheduler takes from a
+//! player.
 //!
-//! Left out: a thread of class idle that computes in the player's VM, so that its vCPU never sleeps (`play,background=1`): beside a competitor that guest
-//! fell over in four boots of four (GAP(rt-media) in docs/realtime.md).
+//! Left out: a thread of class idle that computes in the player's VM, so that its vCPU never sleeps
+//! (`play,background=1`): beside a competitor that guest crashed in four boots of four (GAP(rt-media) in
+//! docs/realtime.md).
 //!
-//! Each set-up has a boot of its own, for the image is large and one VM of the kind is enough for one boot.
+//! Each set-up has a separate boot, because the image is large and one VM of this kind is enough for one
+//! boot.
 
 use super::boots;
 use crate::emulated::Ran;
@@ -21,26 +25,28 @@ use std::fmt::Write;
 use std::path::Path;
 use vsteer_core::{Fault, FaultKind};
 
-/// What the film has, and a loop's first frame more.
+/// The film's rate; a loop's first frame adds to it.
 const FRAMES_PER_S: f64 = 20.0;
-/// Of the frames per second that it has alone.
+/// The least part of the frames per second that it has alone.
 const KEPT_LEAST: f64 = 0.97;
-/// Calls of a player that tells its timers, from its start to the end: 523 where this was first seen.
+/// The least number of calls of a player that reports its timers, from its start to the end; 523 were seen at
+/// first.
 const CALLS_LEAST: u64 = 100;
-/// Until QEMU has read what it boots, Linux is up and the player has found its 281 libraries: 15 s of a pCPU, of which there is half.
+/// The time until QEMU has read its files, Linux has booted and the player has found its 281 libraries: 15 s
+/// of a pCPU, of which half is available.
 const SETTLE_S: u32 = 34;
 const RECORD_S: u32 = 20;
 const POLICY: &str =
     "ahead = true\ncommand = [\"realtime\", \"run\", \"--yes\", \"--json\", \"--vm\", \"rt\"]\n";
 
-/// What is beside a player, and who schedules.
+/// The competitor of a player, and the scheduler.
 #[derive(Clone, Copy)]
 struct SetUp {
     name: &'static str,
-    /// A VM that computes.
+    /// Is there a VM that computes?
     competitor: bool,
     policy: bool,
-    /// The player's timers are told by the library; without, the VM's own timer is all that counts.
+    /// Does the library report the player's timers? Otherwise only the VM's own timer counts.
     told: bool,
 }
 
@@ -52,7 +58,7 @@ const SET_UPS: &[SetUp] = &[
 ];
 
 fn job(set_up: SetUp, before_s: u32) -> Result<Job, Fault> {
-    // The image of 350 MiB is there twice for a moment, and the VM holds another one.
+    // The image of 350 MiB is in memory twice for a moment, and the VM holds another copy.
     let mut text = format!(
         "memory_mib = 3072\nsettle_s = {before_s}\n[[case]]\nname = {:?}\nsettle_s = {SETTLE_S}\nrecord_s = {RECORD_S}\nobserve = false\n{}",
         set_up.name,
@@ -70,7 +76,8 @@ fn job(set_up: SetUp, before_s: u32) -> Result<Job, Fault> {
 /// The claims.
 ///
 /// # Errors
-/// None: a set-up whose emulated host fails is a claim that does not hold, and what the others gave is told.
+/// None: a set-up whose emulated host fails is a claim that does not hold, and the results of the others are
+/// reported.
 pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     let kernels: &[Which] = if bench.full { &[boots::SERIES, Which::Newest] } else { &[Which::Newest] };
@@ -78,7 +85,8 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     for which in kernels {
         let mut found = BTreeMap::new();
         let mut kernel = String::new();
-        // On the older kernel the guest whose timers are told fell over in four boots of four (GAP(rt-guest) in docs/realtime.md).
+        // On the older kernel, the guest with reported timers crashed in four boots of four (GAP(rt-guest) in
+        // docs/realtime.md).
         for set_up in SET_UPS.iter().filter(|set_up| !set_up.told || *which == Which::Newest) {
             let options = boots::options(bench, *which, &format!("realtime-media-{}", set_up.name))?;
             match boots::boot(set_up.name, &options, |before_s| job(*set_up, before_s)) {
@@ -105,13 +113,14 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// Frames per second, the 99th percentile of what passes from one to the next, ms, and the competitor's units per second.
+/// Frames per second, the 99th percentile of the time between frames, ms, and the competitor's units per
+/// second.
 struct Played {
     fps: f64,
     p99_ms: f64,
     max_ms: f64,
     job: f64,
-    /// What the policy said in the end; null without one.
+    /// The policy's final output; null without one.
     said: Value,
 }
 

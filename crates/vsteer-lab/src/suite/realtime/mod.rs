@@ -1,5 +1,6 @@
-//! Do real-time guests run when they must, and does nobody else pay for it? By a policy of sched_ext on emulated hosts ([`emulated`]), by
-//! priority on this machine's own kernel ([`local`]). And does a media player in Linux ([`media`]).
+//! Do real-time guests run when they must, at no cost to others? With a policy of sched_ext on emulated hosts
+//! ([`emulated`]), and with priorities on this machine's own kernel ([`local`]). Also a media player in Linux
+//! ([`media`]).
 
 pub mod boots;
 mod emulated;
@@ -9,11 +10,11 @@ mod media;
 use super::{Case, Findings, Minutes};
 use serde_json::{Map, Value};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "realtime",
     doc: "guests' timers bring their vCPUs: the tables of VIT on Linux and KVM in exact virtual time; by priority on real VMs",
-    // By its parts: the emulated one may run beside others.
+    // The parts run as separate cases, because the emulated one may run in parallel with others.
     in_test: false,
     minutes: Minutes::new(6.0, 300.0),
     beside: false,
@@ -23,7 +24,8 @@ pub const CASE: Case = Case {
         let parts =
             [("emulated", EMULATED.run), ("local", LOCAL.run), ("media", MEDIA.run), ("cycles", CYCLES.run)];
         for (name, part) in parts {
-            // A Linux in a VM on an emulated host, and a player's packages; the same thing a thousand times: for those who want all.
+            // These boot Linux in a VM on an emulated host with a player's packages, or repeat the same thing
+            // a thousand times. So they run only at full size.
             if ["media", "cycles"].contains(&name) && !bench.full {
                 continue;
             }
@@ -36,7 +38,7 @@ pub const CASE: Case = Case {
     },
 };
 
-/// Parts of it.
+/// Its parts as separate cases.
 pub const EMULATED: Case = Case {
     name: "realtime-emulated",
     doc: "by a policy of sched_ext: the tables of VIT, expiry to running, shares, costs, faults, in exact virtual time",

@@ -1,16 +1,18 @@
-//! Does the controller hold levels that nobody held before, and say in time that no weights can?
+//! Does the controller keep levels that were missed without it, and report in time that no weights can keep
+//! them?
 //!
-//! **The published third scenario**, Poisson arrivals, 300 s an interval. Once without a controller (`vsteer steer` looks on with levels that
-//! nobody misses, for what it takes of the emulated host makes the VMs' pCPU stand still, which it would not on another): VM1's level is 0.85 of its mean in the
-//! fifth interval, the others' 1.5 of theirs, so that from then on VM1 is late, if nobody does anything. That some weights
-//! meet all levels is shown by the simulator (`vsteer estimate --weight`). Then once more with `vsteer steer`: from the sixth interval on
-//! all levels have to hold, after at most two changes of weights for each shift of load; and once with `vsteer steer --by sandpiper`, whose
-//! estimate knows of no other VM.
+//! **The published third scenario**, Poisson arrivals, 300 s per interval. One run has no control: `vsteer
+//! steer` only observes, with levels that are never missed. (It must run, because its use of the emulated
+//! host makes the VMs' pCPU stand still, which would not happen on a real one.) VM1's level is 0.85 of its
+//! mean in the fifth interval, the others' 1.5 of theirs, so that from then on VM1 is late without control.
+//! The simulator shows that some weights meet all levels (`vsteer estimate --weight`). Another run uses
+//! `vsteer steer`: from the sixth interval on all levels must hold, after at most two changes of weights for
+//! each shift of load. Another one uses `vsteer steer --by sandpiper`, whose estimate ignores other VMs.
 //!
-//! **The published second scenario:** loads rise until no weights hold the levels, which here are 1.6 times what the middle load came to. "Move"
-//! has to be said in the last interval, and not before.
+//! **The published second scenario:** loads rise until no weights keep the levels, which here are 1.6 times
+//! the means under the middle load. "Move" must be reported in the last interval, and not before.
 //!
-//! In short: half a minute an interval, levels that are known to be right, one seed.
+//! Short: half a minute per interval, known levels, one seed.
 //!
 //! Left out: the move itself (two libvirtd: `lab run move`).
 
@@ -30,7 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "control",
     doc: "vsteer steer holds service levels on the emulated host, against Sandpiper and nobody, and says in time who must go",
@@ -43,12 +45,13 @@ pub const CASE: Case = Case {
 const INTERVAL_S: u32 = 300;
 const SEEDS: u64 = 5;
 const CHANGES_MOST: usize = 2;
-/// The interval whose means the levels are made from, and the first in which they have to hold.
+/// The interval whose means give the levels, and the first interval in which they must hold.
 const LEVELS_FROM: usize = 4;
 const HELD_FROM: usize = 5;
-/// Levels by what the fifth interval came to.
+/// Levels relative to the means of the fifth interval.
 const LEVELS: [f64; 3] = [0.85, 1.5, 1.5];
-/// And of the second scenario, by what the same load came to in the third's fourth interval.
+/// Levels of the second scenario, relative to the means under the same load in the third scenario's fourth
+/// interval.
 const LEVELS_OF_SECOND: f64 = 1.6;
 /// Seconds between two looks at the logs.
 const LOG_EVERY_S: u32 = 2;
@@ -77,12 +80,12 @@ impl Scenario {
         servers(&[of(0), of(1), of(2)], self.intervals_s, "", seed)
     }
 
-    /// Nobody steers, and all of it is recorded.
+    /// No control, and everything is recorded.
     fn alone(&self, seed: u64) -> Result<Job, Fault> {
         self.job(seed, [1e6; 3], 60, "own", "collector = \"schedstat\"\ninterval_ms = 60000\n")
     }
 
-    /// Steered by this estimator.
+    /// Control with this estimator.
     fn steered(&self, seed: u64, levels_ms: [f64; 3], period_s: u32, by: &str) -> Result<Job, Fault> {
         self.job(seed, levels_ms, period_s, by, "observe = false\n")
     }
@@ -104,7 +107,7 @@ fn of(scenario: &Scenario, ran: &Ran) -> Result<Steered, Fault> {
     steered(scenario, &ran.cases[0].logs, &command_of(ran)?)
 }
 
-/// What the command of a run left, without its files' endings.
+/// The files of a run's command, without their endings.
 pub(super) fn command_of(ran: &Ran) -> Result<PathBuf, Fault> {
     let log = ran.cases[0].logs.values().next().ok_or_else(|| failed("no log"))?;
     Ok(log.with_file_name("command"))
@@ -200,7 +203,8 @@ fn third(
     );
 }
 
-/// Weights of VM1 under which the simulator has every level hold, at the last interval's rates, which are the fifth's.
+/// Weights of VM1 with which, according to the simulator, every level holds, at the last interval's rates,
+/// which are the fifth's.
 fn feasible(ran: &Ran, levels: &[f64; 3], vsteer: &Vsteer) -> Result<Value, Fault> {
     let lacks = || failed("the run has no recording");
     let recording = ran.cases[0].recording.as_ref().ok_or_else(lacks)?.to_string_lossy().into_owned();
@@ -214,7 +218,7 @@ fn feasible(ran: &Ran, levels: &[f64; 3], vsteer: &Vsteer) -> Result<Value, Faul
         words.extend(logs.iter().map(String::as_str));
         words.extend(["--from", &recording, "--interval", &interval, "--weight", &changed]);
         let told = vsteer.json(&words, Duration::from_secs(300))?;
-        // The last is what would come after the last interval, with the fifth's rates and the changed weight.
+        // The last entry is for after the last interval, with the fifth's rates and the changed weight.
         let last = told["foretold"].as_array().and_then(|f| f.last()).cloned().unwrap_or_default();
         let all = last["told"].as_array().cloned().unwrap_or_default();
         let simulator =
@@ -230,7 +234,7 @@ fn feasible(ran: &Ran, levels: &[f64; 3], vsteer: &Vsteer) -> Result<Value, Faul
     Ok(json!({"weight": null, "tried": tried}))
 }
 
-/// Half a minute an interval: weights go to VM1, and return.
+/// Half a minute per interval: weights go to VM1, and return.
 fn short(bench: &Bench, kernel: &FullKernel, findings: &mut Findings) -> Result<(), Fault> {
     let levels = [27.0, 90.0, 45.0];
     let jobs = [("control-short".to_owned(), SHORT.steered(bench.seed, levels, 15, "own")?)];

@@ -1,13 +1,15 @@
-//! How far off are the estimators of response times, told before the interval, where the load rises to 85 % and more?
+//! How large are the errors of the estimators of response times, forecast before the interval, when the load
+//! rises to 85 % and more?
 //!
-//! The published first scenario with periodic arrivals (phases drawn by the seed, as httperf's are by chance) and with Poisson ones, and
-//! two mixes of our own: bursts, and unequal service times under weights that change. Each interval is recorded by itself
-//! (`vsteer record --collector schedstat`), and `vsteer estimate` foretells each from the one before: it is given the next one's rates
-//! and weights and nothing else of it.
+//! The published first scenario with periodic arrivals (phases drawn by the seed; httperf's are random too)
+//! and with Poisson ones, and two mixes of our own: bursts, and unequal service times under weights that
+//! change. Each interval is recorded separately (`vsteer record --collector schedstat`), and `vsteer
+//! estimate` forecasts each from the previous one. It gets only the next one's rates and weights.
 //!
-//! Every mix runs with several seeds: how far the same interval's mean lies from seed to seed is how far off any prediction must be.
+//! Every mix runs with several seeds. The difference of the same interval's means between seeds is the least
+//! error of any forecast.
 //!
-//! In full it runs on local VMs as well (local.rs), where time is the wall's.
+//! At full size it also runs on local VMs (local.rs), in wall-clock time.
 //!
 //! Left out: several pCPUs, where the emulated host's times are not exact.
 
@@ -29,7 +31,7 @@ use std::time::Duration;
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "estimators",
     doc: "response times told beforehand: the project's own against the paper's, Sandpiper's and others, load above 70 %",
@@ -39,13 +41,14 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// What is promised beyond the floor.
+/// The promised error beyond the floor.
 const WITHIN: f64 = 0.10;
 pub(super) const LOADED: f64 = 0.7;
 const SEEDS: u64 = 3;
-/// From an interval's begin to its recording: what the load before left is served.
+/// From an interval's start to its recording, in which the rest of the previous load is served.
 const SETTLE_S: u32 = 2;
-/// The observer takes its first sample a second after it starts, and has to be gone when the next one begins.
+/// The observer takes its first sample a second after its start, and must have ended when the next one
+/// starts.
 const SPARE_S: u32 = 6;
 pub(super) const ESTIMATORS: [&str; 7] = ["own", "simulator", "paper", "sandpiper", "ps", "kingman", "last"];
 
@@ -105,7 +108,7 @@ const MIXES: [Mix; 4] = [
     },
 ];
 
-/// Its first two intervals, a minute each: enough to see that all parts work.
+/// Its first two intervals, a minute each: enough to test all parts.
 const SHORT: [Mix; 1] =
     [Mix { name: "short", intervals_s: &[60, 60], servers: published("fixed"), arrivals: "", weights: &[] }];
 
@@ -138,7 +141,7 @@ impl Mix {
     }
 }
 
-/// `vsteer estimate` of a run.
+/// The output of `vsteer estimate` for a run.
 fn estimated(ran: &Ran, vsteer: &Vsteer) -> Result<Value, Fault> {
     let lacks = |what: &str| Fault::new(FaultKind::Failed, format!("a run without {what}"));
     let logs = &ran.cases.first().ok_or_else(|| lacks("a case"))?.logs;
@@ -147,7 +150,7 @@ fn estimated(ran: &Ran, vsteer: &Vsteer) -> Result<Value, Fault> {
     estimate(vsteer, logs, &recordings.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// What `vsteer estimate` says of these VMs' logs and these recordings, an interval each.
+/// The output of `vsteer estimate` for these VMs' logs and these recordings, one per interval.
 ///
 /// # Errors
 /// As [`Vsteer::json`].
@@ -195,7 +198,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     findings.figures =
         json!({"summary": summary, "by_mix": by_mix, "runs": told, "kernel": kernel, "load_above": LOADED});
     if bench.full {
-        // What an hour has measured is told, whatever the second part meets.
+        // The results of an hour are reported, even if the second part fails.
         findings.figures["local"] = local::part(bench, &mut findings).unwrap_or_else(|fault| {
             findings.claim("the part on local VMs runs to its end", false, fault.to_string());
             json!({"fault": fault})
@@ -204,7 +207,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// Errors by estimator, and the floor. `told` holds so many seeds of each mix, one after the other.
+/// Errors by estimator, and the floor. `told` holds `seeds` runs of each mix, one after the other.
 pub(super) fn summary_of(told: &[Value], seeds: usize) -> Value {
     let mut all = Map::new();
     for name in ESTIMATORS {
@@ -227,7 +230,7 @@ pub(super) fn summary_of(told: &[Value], seeds: usize) -> Value {
     Value::Object(all)
 }
 
-/// What was seen in each loaded interval, and what the estimator of this name told of it.
+/// What was measured in each loaded interval, and the forecast of the estimator with this name.
 fn pairs(told: &[Value], name: &str) -> Vec<(Value, Value)> {
     let mut all = Vec::new();
     for foretold in told.iter().flat_map(|t| t["estimate"]["foretold"].as_array().into_iter().flatten()) {
@@ -246,7 +249,8 @@ fn apart(told: &Value, seen: &Value, key: &str) -> f64 {
     (told - seen).abs() / seen
 }
 
-/// How far the same interval's response is from seed to seed: told by one, seen in another.
+/// The difference of the same interval's response between seeds: one seed as the forecast, another as the
+/// measurement.
 fn floor(told: &[Value], seeds: usize) -> Value {
     let (mut means, mut p95s) = (Vec::new(), Vec::new());
     for same in told.chunks(seeds.max(1)) {
@@ -268,25 +272,25 @@ fn floor(told: &[Value], seeds: usize) -> Value {
     json!({"mean": mean(&means), "p95": mean(&p95s), "of": means.len()})
 }
 
-/// All errors of a summary in words: of means (`mean`) or of 95th percentiles (`p95`).
+/// All errors of a summary as text: of means (`mean`) or of 95th percentiles (`p95`).
 pub(super) fn in_words(summary: &Value, key: &str) -> String {
     let percent = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{:.1} %", 100.0 * x));
     let of = |name: &&str| format!("{name} {}", percent(summary[name][key].as_f64()));
     ESTIMATORS.iter().chain(&["floor"]).map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// Is `own` nearer than each of these?
+/// Does `own` have a smaller error than each of these?
 pub(super) fn own_is_nearest(summary: &Value, key: &str, of: &[&str]) -> bool {
     let error = |name: &str| summary[name][key].as_f64();
     let others: Vec<f64> = of.iter().filter_map(|name| error(name)).collect();
-    // Nearer than nobody is no feat.
+    // Without others to compare with, the claim must not hold.
     !others.is_empty() && others.iter().all(|x| error("own").is_some_and(|own| own < *x))
 }
 
 fn claims(findings: &mut Findings, summary: &Value, full: bool) {
     for (key, words) in [("mean", "means"), ("p95", "95th percentiles")] {
         let of = |name: &str| summary[name][key].as_f64();
-        // One seed has no floor.
+        // One seed gives no floor.
         let most = WITHIN + of("floor").unwrap_or(0.3);
         findings.claim(
             format!("{words} of loaded intervals are told within 10 % and what differs from seed to seed"),

@@ -1,9 +1,11 @@
-//! Whoever steers is killed: do the former weights return?
+//! If the steering process is killed, do the former weights return?
 //!
-//! On real VMs and a real libvirt `vsteer steer --yes` follows logs that this case writes (requests that take too long for one VM: no server
-//! is behind them, since only what is set and taken back is looked at). Once weights are set, SIGKILL ends the steering process; its watchdog,
-//! and then, when it has started another, the process; or both at once, after which `vsteer rollback` has to finish. Interrupted, it
-//! takes back by itself. A collector that dies (the process by which it asks libvirt) is replaced, and it goes on.
+//! On real VMs and a real libvirt, `vsteer steer --yes` follows logs that this case writes. Their requests
+//! take too long for one VM. There is no real server, because only setting and rolling back weights is
+//! tested. Once weights are set, SIGKILL ends one of these: the steering process; its watchdog and, after a
+//! new watchdog has started, the process; or both at once, after which `vsteer rollback` must finish. If
+//! interrupted, the process rolls back by itself. A collector that dies (the process that asks libvirt) is
+//! replaced, and steering continues.
 
 use crate::command;
 use crate::drive::Vsteer;
@@ -16,7 +18,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_core::{Fault, FaultKind};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "steer",
     doc: "weights that vsteer steer has set return when it is interrupted or killed, with its watchdog or without",
@@ -28,14 +30,13 @@ pub const CASE: Case = Case {
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PERIOD_S: u64 = 3;
-/// Until weights are set, and until they have returned.
-/// What asks libvirt, a process of its own.
+/// The process that asks libvirt. And the time limit until weights are set, and until they have returned.
 const COLLECTOR: &str = "vsteer-libvirt";
 const WITHIN: Duration = Duration::from_secs(60);
-/// Requests of each VM per second, and what they took, s: the first VM's are beyond its level.
+/// Requests of each VM per second, and their times, s: the first VM's exceed its level.
 const RATE_HZ: f64 = 20.0;
 const TOOK_S: (f64, f64) = (0.100, 0.060);
-/// A level that is missed by little: that weights can mend it must not hang on how busy the host is.
+/// A level that is missed only slightly, so that weights can fix it however busy the host is.
 const LEVELS_MS: (u32, u32) = (95, 400);
 
 fn failed(what: impl Into<String>) -> Fault {
@@ -94,7 +95,7 @@ impl Logs {
         Ok(Logs { files, until: SystemTime::now() })
     }
 
-    /// Writes what has ended since.
+    /// Writes the requests that have ended since the last call.
     fn grow(&mut self) -> Result<(), Fault> {
         let gap = Duration::from_secs_f64(1.0 / RATE_HZ);
         while self.until + gap < SystemTime::now() {
@@ -109,7 +110,7 @@ impl Logs {
     }
 }
 
-/// `vsteer steer` at work, with the logs that it follows.
+/// A running `vsteer steer`, with the logs that it follows.
 struct Steered {
     child: Child,
     logs: Logs,
@@ -117,7 +118,7 @@ struct Steered {
 }
 
 impl Steered {
-    /// Starts it, and waits until it has set something.
+    /// Starts it, and waits until it has set weights.
     fn start(bench: &Bench, v: &Vsteer, names: &[String]) -> Result<Steered, Fault> {
         let folder = PathBuf::from(bench.fresh("steer")?);
         std::fs::create_dir_all(&folder)
@@ -157,7 +158,7 @@ impl Steered {
         Ok(steered)
     }
 
-    /// A moment goes by.
+    /// Lets a moment pass.
     fn pass(&mut self) -> Result<(), Fault> {
         interrupt::check().inspect_err(|_| drop(self.child.kill()))?;
         self.logs.grow()?;
@@ -181,11 +182,11 @@ fn watchdogs(v: &Vsteer) -> Vec<u32> {
     lines.iter().flat_map(|t| t.lines()).filter_map(of).map(|pid| pid as u32).collect()
 }
 
-/// A child of this process that runs the program of this name.
+/// A child of this process that runs the program with this name.
 fn child_of(pid: u32, program: &str) -> Result<u32, Fault> {
     let of = |entry: std::fs::DirEntry| {
         let child: u32 = entry.file_name().to_str()?.parse().ok()?;
-        // `PID (NAME) STATE PPID ...`; the kernel keeps 15 letters of a name.
+        // `PID (NAME) STATE PPID ...`; the kernel keeps 15 characters of a name.
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         let parent = rest.split_whitespace().nth(1)?;
@@ -214,14 +215,14 @@ fn strike(steered: &mut Steered, v: &Vsteer, how: How, notes: &mut Vec<String>) 
             let collector = child_of(steered.child.id(), COLLECTOR)?;
             end(collector, Signal::KILL)?;
             let (lines, begun) = (steered.said().len(), Instant::now());
-            // The line that is being written may still be of before.
+            // The line that is being written may be from before the kill.
             while steered.said().len() < lines + 3 {
                 if begun.elapsed() > WITHIN {
                     return Err(failed("vsteer steer says nothing any more without its collector"));
                 }
                 steered.pass()?;
             }
-            // Another is started when libvirt is to be asked again: at the latest to take the weights back.
+            // A new one starts when libvirt is asked again, at the latest for the rollback.
             let another = child_of(steered.child.id(), COLLECTOR).ok();
             notes.push(format!("collector {collector} killed; then {another:?}"));
             end(steered.child.id(), Signal::INT)
@@ -247,7 +248,7 @@ fn strike(steered: &mut Steered, v: &Vsteer, how: How, notes: &mut Vec<String>) 
 }
 
 fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<Value, Fault> {
-    // Journals of runs before have watchdogs that are gone.
+    // Journals of earlier runs have watchdogs that are gone, so this uses a new state folder.
     let v = &Vsteer { state: PathBuf::from(bench.fresh(&format!("state-{how:?}"))?), ..v.clone() };
     let before = v.settings()?;
     let names: Vec<String> = before

@@ -1,15 +1,17 @@
-//! Service levels on the emulated host: three servers on one pCPU whose load follows a schedule, and a log of every request.
+//! Cases about service levels on the emulated host: three servers on one pCPU whose load follows a schedule,
+//! and a log of every request.
 //!
 //! ```text
-//! estimators   how far off the estimators of response times are, interval by interval
-//! local        the same on real VMs, by the wall's clock
-//! control      does the controller hold levels that nobody held before?
-//! kill         when it is killed, do the former weights return? (real VMs, real libvirt)
+//! estimators   the errors of the estimators of response times, interval by interval
+//! local        the same on real VMs, in wall-clock time
+//! control      does the controller keep levels that were missed without it?
+//! kill         if it is killed, do the former weights return? (real VMs, real libvirt)
 //! soak         twenty minutes of the controller: loads shift, a VM goes and comes, logs rotate
-//! moving       where no weights do, is the right VM moved? (real VMs, two real libvirts)
+//! moving       if no weights help, is the right VM moved? (real VMs, two real libvirts)
 //! ```
-//! The published intervals and rates are those of E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual
-//! Machine Scheduling Delays in Xen Environments", J. KIISE 37(4), 2010: a CPU-bound page of 6.6 ms on two VMs and of 1.7 ms on the third.
+//! The published intervals and rates are those of E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation
+//! Scheme Considering Virtual Machine Scheduling Delays in Xen Environments", J. KIISE 37(4), 2010: a
+//! CPU-bound page of 6.6 ms on two VMs and of 1.7 ms on the third.
 
 pub mod control;
 pub mod estimators;
@@ -31,13 +33,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// Boots beside each other: one pCPU of this machine emulates one.
+/// Parallel boots: one pCPU of this machine emulates one.
 const BESIDE: usize = 2;
 const LIMIT: Duration = Duration::from_secs(3000);
-/// Work units of 20.6 us each, with what leaving and entering the VM takes, that make up 6.6 and 1.7 ms.
+/// Work units of 20.6 us each that, with leaving and entering the VM, make up 6.6 and 1.7 ms.
 const UNITS_PUBLISHED: [u32; 3] = [320, 320, 83];
 
-/// One server: its rates, interval by interval, and what its requests are like.
+/// One server: its rates by interval, and the kind of its requests.
 #[derive(Debug, Clone, Copy)]
 struct Server {
     name: &'static str,
@@ -46,7 +48,7 @@ struct Server {
     service: &'static str,
 }
 
-/// The VMs of a case, as the job has them; `more` follows each workload.
+/// The VMs of a case in the job's form; `more` follows each workload.
 fn servers(all: &[Server], intervals_s: &[u32], more: &str, seed: u64) -> String {
     let mut text = String::new();
     for (i, s) in all.iter().enumerate() {
@@ -65,7 +67,7 @@ fn servers(all: &[Server], intervals_s: &[u32], more: &str, seed: u64) -> String
     text
 }
 
-/// Keeps all threads of a lab's VMs on a pCPU.
+/// Pins all threads of a lab's VMs to a pCPU.
 fn keep_on(lab: &Lab, pcpu: &str) -> Result<(), Fault> {
     for vm in &lab.state().vms {
         for vcpu in 0..vm.vcpus {
@@ -76,7 +78,7 @@ fn keep_on(lab: &Lab, pcpu: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Runs jobs, two at a time; what each gave, in their order.
+/// Runs jobs, two at a time; returns the results in their order.
 fn boot_all(bench: &Bench, kernel: &FullKernel, jobs: &[(String, Job)]) -> Result<Vec<Ran>, Fault> {
     let vsteer = crate::drive::Vsteer::beside(&bench.lab.program)?.program;
     let boot = |(name, job): &(String, Job)| -> Result<Ran, Fault> {

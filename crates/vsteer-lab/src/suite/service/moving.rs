@@ -1,12 +1,13 @@
-//! No weights hold all levels: is the right VM moved to where it fits, and do the levels hold then?
+//! If no weights keep all levels, is the right VM moved to a host with room, and do the levels hold then?
 //!
-//! Two libvirtds with folders, sockets, names and numbers of their own stand for two hosts: the VMs of the first are kept on pCPU 0, those of the
-//! second on pCPU 1. Three servers on the first ask for more than its pCPU; `vsteer steer`, which knows of the second by its libvirt alone,
-//! has to say so and to write a plan; `vsteer apply` moves the VM while it serves. Response times of before and after are those of the
-//! guests' own logs. `vsteer rollback` brings it back.
+//! Two libvirtds with separate folders, sockets, names and numbers act as two hosts. The VMs of the first are
+//! pinned to pCPU 0, those of the second to pCPU 1. Three servers on the first ask for more than its pCPU.
+//! `vsteer steer`, which knows the second host only through its libvirt, must report this and write a plan.
+//! `vsteer apply` moves the VM while it serves. The response times before and after come from the guests' own
+//! logs. `vsteer rollback` brings it back.
 //!
-//! How long a request takes is found first, from what a VM that does nothing but work gets done in a second: emulated VMs are as fast as the
-//! machine lets them be.
+//! The time of a request is measured first, from the work that a VM does in a second when it only works. The
+//! speed of emulated VMs depends on the machine.
 //!
 //! Left out: hosts that do not share their files; a network between them.
 
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "move",
     doc: "where no weights hold all levels, a VM goes to another libvirt by vsteer's plan, serving all the while, and comes back",
@@ -37,16 +38,17 @@ pub const CASE: Case = Case {
 };
 
 const SERVICE_S: f64 = 0.012;
-/// Requests per second of each server, in turn: together 0.43 and 1.01 of a pCPU by their work alone, a tenth more with what is around it.
+/// Requests per second of each server, in turn: together 0.43 and 1.01 of a pCPU by their work alone, and a
+/// tenth more with the overhead.
 const RATES_HZ: (f64, f64) = (12.0, 28.0);
 const QUIET_S: u64 = 40;
-/// A VM that was there before, on the second host: a quarter of a pCPU.
+/// A VM that is already on the second host: a quarter of a pCPU.
 const RESIDENT_HZ: f64 = 20.0;
 const PERIOD_S: u64 = 10;
-/// What may be taken on average: ten times the bare work.
+/// The allowed mean response time: ten times the bare work.
 const LEVEL_S: f64 = 10.0 * SERVICE_S;
 const WITHIN: Duration = Duration::from_secs(150);
-/// What piled up before the move is served.
+/// The time in which the requests that piled up before the move are served.
 const DRAINS: Duration = Duration::from_secs(60);
 const LOOKED_AT: Duration = Duration::from_secs(40);
 const LIMIT: Duration = Duration::from_secs(300);
@@ -55,7 +57,7 @@ fn failed(what: impl Into<String>) -> Fault {
     Fault::new(FaultKind::Failed, what)
 }
 
-/// Work units that a vCPU does in a second when nobody else is there.
+/// Work units that a vCPU does in a second when it is alone.
 fn units_per_s(bench: &Bench) -> Result<f64, Fault> {
     bench.on_lab("burn=1x1", bench.seed, |lab, _| {
         let since = now_ns();
@@ -69,7 +71,7 @@ fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-/// Mean response times of requests that came between two moments, by VM, ms.
+/// Mean response times of requests that arrived between two times, by VM, ms.
 fn means_ms(logs: &[(String, PathBuf)], from_s: f64, to_s: f64) -> Result<Vec<f64>, Fault> {
     let of = |(_, file): &(String, PathBuf)| {
         let text = std::fs::read_to_string(file)
@@ -85,7 +87,7 @@ fn means_ms(logs: &[(String, PathBuf)], from_s: f64, to_s: f64) -> Result<Vec<f6
     logs.iter().map(of).collect()
 }
 
-/// `vsteer steer`, ended when this is dropped.
+/// A running `vsteer steer`, which ends when this is dropped.
 struct Steer {
     child: Child,
     out: PathBuf,
@@ -139,7 +141,7 @@ impl Drop for Steer {
     }
 }
 
-/// Where the VMs of this name run, by the two libvirts' lists.
+/// The hosts on which a VM with this name runs, according to the two libvirts' lists.
 fn at(labs: [&Lab; 2], vm: &str) -> Result<Vec<usize>, Fault> {
     let mut all = Vec::new();
     for (i, lab) in labs.iter().enumerate() {
@@ -167,7 +169,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     ));
     other.lab = Options { dir, ..bench.lab.clone() };
     let mut findings = Findings::default();
-    // The second host first: the first one's load begins when it is up.
+    // The second host first, because the first one's load begins as soon as it is up.
     let figures = other.on_lab(
         &server(RESIDENT_HZ, RESIDENT_HZ, 10 * bench.seed + 9),
         bench.seed + 1,
@@ -229,7 +231,7 @@ fn moved(bench: &Bench, v: &Vsteer, labs: [&Lab; 2], findings: &mut Findings) ->
         before.iter().any(|m| *m > level_ms) && after.iter().all(|m| *m <= level_ms),
         format!("level {level_ms:.0} ms: {} -> {} ms", told(&before), told(&after)),
     );
-    // Requests that came while the VM was on its way.
+    // Requests that arrived while the VM was moving.
     let on_the_way = means_ms(&logs, begun_s, done_s + 1.0)?;
     let lines = steer.said();
     drop(steer);

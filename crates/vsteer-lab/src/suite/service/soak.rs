@@ -1,10 +1,12 @@
-//! Twenty minutes in the life of `vsteer steer`: loads shift, a VM goes and comes, logs are rotated. Does it rest, and does it stay small?
+//! Twenty minutes of `vsteer steer`: loads shift, a VM goes and comes, logs rotate. Is it stable, and does
+//! its memory stay small?
 //!
-//! On the emulated host, in its time. Weights may be set at most twice after something has changed; what `steer` keeps in memory must not
-//! grow with time; at its end the first weights are back, also those of the VM that was away meanwhile (its cgroup went with it).
+//! It runs on the emulated host, in virtual time. After a change, weights may be set at most twice. The
+//! memory of `steer` must not grow with time. At its end the first weights are back, even those of the VM
+//! that was away in between (its cgroup was removed with it).
 //!
-//! Left out here: a collector that dies, which on this host is no process of its own: `lab run steer` kills the one that asks libvirt. A whole day
-//! is driven on the simulator (vsteer-core, tests/sla_soak.rs).
+//! Left out here: a collector that dies, which on this host is not a separate process: `lab run steer` kills
+//! the one that asks libvirt. A whole day runs on the simulator (vsteer-core, tests/sla_soak.rs).
 
 use super::control::command_of;
 use super::{Server, UNITS_PUBLISHED, boot_all, servers};
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "soak",
     doc: "twenty minutes of vsteer steer on the emulated host: loads shift, a VM goes and comes, logs rotate",
@@ -34,12 +36,13 @@ const INTERVALS_S: [u32; 6] = [200; 6];
 const RATES_HZ: [&[u32]; 3] =
     [&[30, 45, 30, 15, 43, 20], &[30, 45, 30, 15, 43, 20], &[120, 170, 120, 50, 160, 80]];
 const LEVELS_MS: [f64; 3] = [27.0, 90.0, 45.0];
-/// What happens besides shifts of load: second, VM, what. The VM that comes again begins its schedule anew.
+/// Events in addition to shifts of load: second, VM, event. A VM that comes back starts its schedule again.
 const EVENTS: [(u32, &str, &str); 4] =
     [(250, "vm1", "rotate"), (450, "vm2", "stop"), (530, "vm2", "start"), (700, "vm3", "rotate")];
-/// Weights are set so often at most after something has changed.
+/// The most times that weights may be set after a change.
 const SETS_MOST: usize = 2;
-/// Memory may grow by this part from the first third to the end: pools of periods become longer within a load.
+/// Memory may grow by this part from the first third to the end, because pools of periods become longer
+/// within a load.
 const GROWS_MOST: f64 = 0.25;
 
 fn job(seed: u64) -> Result<Job, Fault> {
@@ -62,7 +65,7 @@ fn job(seed: u64) -> Result<Job, Fault> {
     Job::parse(&text)
 }
 
-/// Seconds at which something changes: loads (of the VM that came again, too), and VMs.
+/// The seconds at which something changes: loads (also of the VM that came back), and VMs.
 fn changes_s() -> Vec<u32> {
     let shifts = (0..INTERVALS_S.len()).map(|i| INTERVALS_S[..i].iter().sum::<u32>());
     let again = EVENTS.iter().find(|e| e.2 == "start").map_or(0, |e| e.0);
@@ -74,7 +77,7 @@ fn changes_s() -> Vec<u32> {
     all
 }
 
-/// The most that weights were set between two changes; a line is about the period before it.
+/// The most times that weights were set between two changes; a line describes the period before it.
 fn sets_most(set_s: &[f64]) -> usize {
     let changes = changes_s();
     let of = |i: usize| {

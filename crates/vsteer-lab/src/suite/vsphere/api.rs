@@ -1,10 +1,12 @@
-//! Is a vCenter's inventory read whole, by whom it is allowed to, and as fast as VMware's own tool does it?
+//! Is a vCenter's inventory read completely, only by permitted users, and as fast as VMware's own tool reads
+//! it?
 //!
-//! Against govmomi's simulator ([`crate::vsphere::simulator`]): 1,000 VMs on 20 hosts, by `vsteer numa` and by `govc`, in turn; and who is refused.
-//! Reading is held to 1.5 times govc's time, which reads the VMs' properties alone.
+//! Against govmomi's simulator ([`crate::vsphere::simulator`]): `vsteer numa` and `govc` read 1,000 VMs on 20
+//! hosts in turn; and some logins must be refused. The reading may take 1.5 times govc's time, which reads
+//! only the VMs' properties.
 //!
-//! Then, on smaller ones, whether counters are read as they were planted ([`counters`]), and every change made, read back and taken back,
-//! wherever it is killed ([`changes`]).
+//! Then, with smaller inventories: are counters read as they were planted ([`counters`]), and is every change
+//! made, read back and rolled back, wherever it is killed ([`changes`])?
 
 use super::{LIMIT, changes, counters};
 use crate::command::{self, Finished};
@@ -19,7 +21,7 @@ use std::path::Path;
 use std::time::Instant;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "vsphere-api",
     doc: "vSphere's API (govmomi's simulator): 1,000 VMs beside govc; counters as planted; changes made, killed at every point, taken back",
@@ -31,11 +33,11 @@ pub const CASE: Case = Case {
 
 const HOSTS: u32 = 20;
 const VMS_EACH: u32 = 50;
-/// By each, in turn.
+/// Readings by each, in turn.
 const TIMES: usize = 9;
-/// Of govc's time.
+/// The allowed multiple of govc's time.
 const TIMES_MOST: f64 = 1.5;
-/// What `vsteer` reads of a VM (host/src/vsphere/settings.rs).
+/// The properties of a VM that `vsteer` reads (host/src/vsphere/settings.rs).
 const PROPERTIES: &[&str] = &[
     "name",
     "runtime.host",
@@ -98,10 +100,10 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// How the inventory is asked for.
+/// How to read the inventory.
 struct Asks {
     vsteer: Vsteer,
-    /// Files of passwords.
+    /// Files with the right and a wrong password.
     right: String,
     wrong: String,
 }
@@ -114,7 +116,7 @@ impl Asks {
     }
 }
 
-/// By their names, which govc says as well.
+/// Compares names, which govc also reports.
 fn all_are_there(read: &Value, collected: &str, findings: &mut Findings) {
     let hosts: Vec<&Value> = read["hosts"].as_array().into_iter().flatten().collect();
     let vms = hosts.iter().flat_map(|host| host["vms"].as_array().into_iter().flatten());
@@ -136,7 +138,7 @@ fn refusals(asks: &Asks, serving: &Serving, findings: &mut Findings) -> Result<(
     const NO_PRIVILEGE: i32 = 4;
     const NOTHING_THERE: i32 = 3;
     let other: String = serving.thumbprint.chars().map(|c| if c == '0' { '1' } else { '0' }).collect();
-    // A port of loopback that nobody listens on.
+    // A port of loopback on which no process listens.
     let nobody = "127.0.0.1:1";
     for (what, address, thumbprint, password, code, named) in [
         ("a wrong password", &*serving.address, &serving.thumbprint, &asks.wrong, NO_PRIVILEGE, USER),

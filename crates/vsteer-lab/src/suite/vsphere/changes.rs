@@ -1,8 +1,10 @@
-//! Is every change over vSphere's API made, read back and taken back, wherever it is killed and whatever the service does meanwhile?
+//! Is every change over vSphere's API made, read back and rolled back, wherever it is killed and whatever the
+//! service does in the meantime?
 //!
-//! A plan with each setting that vsteer changes there is applied to a simulated host and killed before and after each journal
-//! write; sessions end in the middle, a user lacks the right, a host does not answer, a VM is on that should be off, is gone, or has
-//! another one's name. What is in force is asked of govc.
+//! A plan with each setting that vsteer changes there is applied to a simulated host and killed before and
+//! after each journal write. Sessions end in the middle, a user lacks the right, a host does not answer. A VM
+//! is on although it should be off, is gone, or has the name of another one. govc reports which settings are
+//! in force.
 
 use super::driven::{Driven, code};
 use crate::command;
@@ -14,11 +16,11 @@ use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
 const KILLED: i32 = 9;
-/// A name that tries every quoting on the way.
+/// A name that tests every quoting on the way.
 const ODD: &str = "we <b> \"x\" & 'y'; $(z) %2f";
-/// Off: what needs that is changed on it.
+/// A VM that is off, for changes that need this.
 const OFF: &str = "DC0_H0_VM1";
-/// What the plan sets; `{}` is the odd VM.
+/// The plan's settings; `{}` is the VM with the odd name.
 const SET: [&str; 7] = [
     "{}:weight=9000",
     "{}:reservation=500MHz",
@@ -38,7 +40,7 @@ pub(super) fn run(
     let mut driven = Driven::new(bench, program, password, 2, 3)?;
     driven.serving.happens(&["rename", "DC0_H0_VM0", ODD])?;
     driven.serving.happens(&["power", OFF, "off"])?;
-    // What was there before is put back as it was, also what vsteer would write otherwise.
+    // Former values must be restored exactly, even those that vsteer would write differently.
     driven.serving.happens(&["option", ODD, "sched.cpu.affinity", "all"])?;
     driven.serving.happens(&["option", OFF, "numa.nodeAffinity", "0"])?;
     let file = bench.fresh("vsphere-plan.json")?;
@@ -54,7 +56,7 @@ pub(super) fn run(
     gone(&mut driven, &file, findings)
 }
 
-/// Makes a plan; how many steps it has.
+/// Makes a plan; returns its number of steps.
 fn planned(driven: &Driven, file: &str, set: &[&str]) -> Result<usize, Fault> {
     let uri = driven.uri();
     let mut words = vec!["plan", "--connect", &uri, "--by", "fluid", "-o", file];
@@ -141,7 +143,7 @@ fn killed_everywhere(
                 wrong.push(format!("{point} was not killed: {}", done.stderr.trim()));
             }
             let back = rollback(driven)?;
-            // Before the journal's first line there is nothing to undo, and it says so.
+            // Before the journal's first line there is nothing to undo, and rollback reports this.
             if ![Some(0), Some(i32::from(FaultKind::NothingThere.exit_code()))].contains(&code(&back)) {
                 wrong.push(format!("{point}: rollback ended with {:?}: {}", code(&back), back.stderr.trim()));
             }
@@ -199,7 +201,7 @@ fn refused_before(driven: &Driven, bench: &Bench, findings: &mut Findings) -> Re
     Ok(())
 }
 
-/// `--try`: the password comes by standard input, and is then nowhere but with the watchdog.
+/// `--try`: the password comes through standard input, and then only the watchdog has it.
 fn tried(driven: &Driven, file: &str, findings: &mut Findings) -> Result<(), Fault> {
     let before = driven.truth()?;
     let uri = format!(
@@ -267,7 +269,7 @@ fn nobody_half_way(driven: &Driven, file: &str, findings: &mut Findings) -> Resu
     );
     driven.run(&["apply", file, "--connect", &uri, "--yes"])?;
     let applied = driven.truth()?;
-    // Neither a host that is not there nor a user who may not means that the VM is gone.
+    // If a host is unreachable or a user lacks the right, this does not mean that the VM is gone.
     let unreachable = driven.run(&["rollback", "--connect", &driven.uri_of(USER, "127.0.0.1:1")])?;
     let unable = driven.run(&["rollback", "--connect", &reader])?;
     let still = driven.truth()? == applied && applied != before;
@@ -292,7 +294,7 @@ fn nobody_half_way(driven: &Driven, file: &str, findings: &mut Findings) -> Resu
     Ok(())
 }
 
-/// A plan of a file of esxtop's knows names alone.
+/// A plan from an esxtop file knows only names.
 fn by_name(driven: &mut Driven, bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
     let uri = driven.uri();
     let before = driven.truth()?;
@@ -315,7 +317,7 @@ fn by_name(driven: &mut Driven, bench: &Bench, findings: &mut Findings) -> Resul
             && driven.truth()? == before,
         format!("{:?}, changed {changed:?}: {}", code(&done), done.stderr.trim().replace('\n', " ")),
     );
-    // One that the plan does not know: it is the name that is no longer one VM's.
+    // The plan does not contain this VM; it makes the name ambiguous.
     let id_of = |truth: &Truth, name: &str| {
         truth.iter().find(|(_, vm)| vm["name"] == name).map(|(id, _)| id.clone()).unwrap_or_default()
     };
@@ -330,7 +332,7 @@ fn by_name(driven: &mut Driven, bench: &Bench, findings: &mut Findings) -> Resul
             && driven.truth()? == before,
         refused.stderr.trim().replace('\n', " "),
     );
-    // By its UUID each of the two is itself.
+    // The UUID distinguishes the two.
     let mine = bench.fresh("twins.json")?;
     let plan = driven.json(&["plan", "--connect", &uri, "--by", "fluid", "--set", &set, "-o", &mine])?;
     let done = driven.run(&["apply", &mine, "--connect", &uri, "--yes"])?;

@@ -1,7 +1,8 @@
-//! Are counters read as they were planted, of groups and of vCPUs, at every interval that vSphere has?
+//! Are counters read as they were planted, for groups and for vCPUs, at every interval that vSphere has?
 //!
-//! The simulator's values are told in its `counters.go`: thousandths of each interval, so that shares come out exactly or are wrong. A group has
-//! more than its vCPUs: one made of the other would be found.
+//! The simulator's values are in its `counters.go`: thousandths of each interval, so that shares are either
+//! exact or wrong. A group has more than the sum of its vCPUs, so the test finds a group that was computed
+//! from its vCPUs.
 
 use super::driven::Driven;
 use crate::suite::{Bench, Findings};
@@ -11,9 +12,9 @@ use vsteer_core::Fault;
 
 const VCPUS: u64 = 4;
 const VMS: u32 = 3;
-/// The planted values are whole ms; what is beyond is arithmetic.
+/// The planted values are whole ms; smaller differences come from arithmetic.
 const EXACT: f64 = 1e-9;
-/// Statistics, how much of each, and what is kept of them: groups' run, vCPUs.
+/// Statistics, the time range of each, and what is kept in them: run of groups, vCPUs.
 const KEPT: [(&str, &str, bool, bool); 4] = [
     ("5m", "2h", false, false),
     ("30m", "12h", true, false),
@@ -127,7 +128,7 @@ fn check(
     let mut counts = Vec::new();
     for vm in models.iter().flat_map(|m| m["vms"].as_array().into_iter().flatten()) {
         let Some((id, v)) = numbers.iter().find(|(id, _)| vm["id"] == id.as_str()) else { continue };
-        // Its other worlds have 9 of everything.
+        // Its other worlds have the value 9 for everything.
         let group = |of: &dyn Fn(u64) -> u64| Some((0..VCPUS).map(of).sum::<u64>() + 9);
         let g = &vm["group"];
         held(format!("{id} run"), &g["run"], group(&|k| 200 + 10 * k + v % 7).filter(|_| run));

@@ -1,6 +1,7 @@
-//! A simulated vSphere with a few VMs, and `vsteer` driven against it.
+//! A simulated vSphere with a few VMs, and `vsteer` commands against it.
 //!
-//! What is in force is asked of govc, not of vsteer: a setting that was read wrongly and put back wrongly would look right.
+//! govc, not vsteer, reports the settings in force, because a setting that vsteer read wrongly and restored
+//! wrongly would look right.
 
 use super::LIMIT;
 use crate::command::{self, Finished};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use vsteer_core::{Fault, FaultKind};
 
-/// What a plan may change of a VM, as the API has it.
+/// The settings of a VM that a plan may change, with the API's names.
 const SETTINGS: &[&str] = &[
     "name",
     "config.hardware.numCoresPerSocket",
@@ -22,7 +23,7 @@ const SETTINGS: &[&str] = &[
     "config.extraConfig",
 ];
 
-/// See the file's head.
+/// A running simulator with a vsteer for it.
 pub(super) struct Driven {
     pub(super) serving: Serving,
     vsteer: Vsteer,
@@ -30,7 +31,7 @@ pub(super) struct Driven {
 }
 
 impl Driven {
-    /// So many hosts of so many VMs each.
+    /// This many hosts with this many VMs each.
     pub(super) fn new(
         bench: &Bench,
         program: &Program,
@@ -38,13 +39,13 @@ impl Driven {
         hosts: u32,
         vms: u32,
     ) -> Result<Driven, Fault> {
-        // Journals of its own: none is pending.
+        // Separate journals, so that none is pending.
         let state = bench.fresh("vsphere-state")?;
         let vsteer = Vsteer { state: state.into(), ..Vsteer::beside(&bench.lab.program)? };
         Ok(Driven { serving: program.serve(hosts, vms)?, vsteer, password: password.to_owned() })
     }
 
-    /// The URI of the first host, for this user, with whom to trust and where the password is.
+    /// The URI of the first host for this user, with the certificate to trust and the place of the password.
     pub(super) fn uri_of(&self, user: &str, address: &str) -> String {
         format!(
             "vsphere://{user}@{address}/DC0_H0?thumbprint={}&password-file={}",
@@ -61,17 +62,17 @@ impl Driven {
         self.vsteer.command(words)
     }
 
-    /// Runs it, whatever comes of it.
+    /// Runs it, and accepts any result.
     pub(super) fn run(&self, words: &[&str]) -> Result<Finished, Fault> {
         command::run(&mut self.command(words), LIMIT)
     }
 
-    /// Runs it, for its JSON.
+    /// Runs it, and returns its JSON.
     pub(super) fn json(&self, words: &[&str]) -> Result<Value, Fault> {
         self.vsteer.json(words, LIMIT)
     }
 
-    /// What govc says is in force: each VM's settings by its object's id.
+    /// The settings in force according to govc: each VM's settings by its object's id.
     pub(super) fn truth(&self) -> Result<BTreeMap<String, Value>, Fault> {
         let text = self.serving.govc_collects("VirtualMachine", SETTINGS)?;
         let mut all = BTreeMap::new();
@@ -81,7 +82,7 @@ impl Driven {
             let mut settings = serde_json::Map::new();
             for change in object["changeSet"].as_array().into_iter().flatten() {
                 let (Some(name), val) = (change["name"].as_str(), change["val"].clone()) else { continue };
-                // None set, and an empty set, are one.
+                // No set and an empty set mean the same.
                 let empty =
                     name == "config.cpuAffinity" && val["affinitySet"].as_array().is_none_or(Vec::is_empty);
                 if !val.is_null() && !empty {

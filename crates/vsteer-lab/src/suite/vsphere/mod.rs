@@ -1,8 +1,10 @@
-//! Is the first seed's case told and mended from its own table, and how near is what is foretold to what was then measured?
+//! Does vsteer diagnose and fix the published vSphere testbed from the paper's own table, and how close is
+//! its forecast to the values measured afterwards?
 //!
-//! A batch file of esxtop's is made from the paper's table before ([`crate::vsphere`]); `vsteer diagnose` must name the overload,
-//! `vsteer plan` place two VMs on each node, and what it foretells is held against the table after, to which nothing was
-//! fitted. That all four VMs were on one node is an assumption, the only one.
+//! The paper's table before the change is converted to a batch file of esxtop ([`crate::vsphere`]). `vsteer
+//! diagnose` must name the overload, and `vsteer plan` must place two VMs on each node. The forecast is
+//! compared with the table after the change, to which nothing was fitted. The only assumption is that all
+//! four VMs were on one node.
 
 mod api;
 mod changes;
@@ -20,7 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 use vsteer_core::Fault;
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "vsphere",
     doc: "the paper's testbed from its own esxtop table: the overload is named, the plan is two VMs a node, the forecast is scored",
@@ -107,7 +109,7 @@ fn two_a_node(plan: &Value, findings: &mut Findings) {
     );
 }
 
-/// What was foretold beside what was then measured; sums over a VM, percent.
+/// The forecast next to the values measured afterwards; sums over a VM, percent.
 fn score(tables: &Tables, plan: &Value, findings: &mut Findings) -> Value {
     let forecast = |vm: &str, what: &str| -> Option<(f64, f64, f64)> {
         let of = plan["forecast"]["vms"].as_array()?.iter().find(|f| f["name"] == vm)?;
@@ -136,7 +138,7 @@ fn score(tables: &Tables, plan: &Value, findings: &mut Findings) -> Value {
             "costop_foretold_pct": costop.1,
         }));
     }
-    // What is called near: the paper's own statement of what it reached, 5 % at most, and the least that it prints of co-stop.
+    // The definition of close: the paper's own result, 5 % at most, and the smallest co-stop that it prints.
     findings.claim(
         "ready after the moves is forecast within 5 points of each VM's published value (1.35 to 2.50 of about 21 before)",
         rows.len() == 4 && ready_off <= 5.0,

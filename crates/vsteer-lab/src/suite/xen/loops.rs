@@ -1,15 +1,17 @@
-//! Does pinning make parallel loops faster on Xen? OpenMP in two Linux domains of two vCPUs each on two pCPUs, pinned and floating in turn.
+//! Does pinning make parallel loops faster on Xen? OpenMP in two Linux domains with two vCPUs each on two
+//! pCPUs, pinned and floating in turn.
 //!
-//! Published ("OpenMP task scheduling with and without CPU pinning on Xen"): 3.4 to 3.8 % faster on four cores. Here each domain multiplies
-//! matrices without pause by four threads, and Domain-0 pins vCPU n of both to pCPU n for a while, lets them float for as long, and so on; what comes
-//! first changes from round to round, so that what drifts in this machine falls on both. A round gives one difference, the rounds
+//! Published ("OpenMP task scheduling with and without CPU pinning on Xen"): 3.4 to 3.8 % faster on four
+//! cores. Here each domain multiplies matrices without a pause with four threads. Domain-0 pins vCPU n of
+//! both to pCPU n for a while, lets them float for the same time, and so on. The order changes from round to
+//! round, so that drift of this machine affects both equally. A round gives one difference; the rounds give
 //! an interval.
 //!
-//! Before the second domain begins, the first is alone: from how long its regions take then follows what a row costs, and with that the
-//! simulator has the same domains pinned and floating, on Credit.
+//! Before the second domain begins, the first one is alone. The length of its regions then gives the cost of
+//! a row. With that cost, the simulator runs the same domains pinned and floating, on Credit.
 //!
-//! By the clock on the wall: several busy pCPUs have no exact virtual time. A quiet machine of two cores gives narrow intervals, a busy
-//! one wide ones; both are told.
+//! Times are wall-clock times, because several busy pCPUs have no exact virtual time. A quiet machine with
+//! two cores gives narrow intervals, a busy one wide ones; both are reported.
 
 use super::options;
 use crate::suite::openmp::loops::{
@@ -26,7 +28,7 @@ use std::fmt::Write;
 use std::path::Path;
 use vsteer_core::Fault;
 
-/// The second domain begins so long after its boot, s.
+/// The second domain begins this long after its boot, s.
 const ALONE_S: u32 = 25;
 const SETTLE_S: u32 = ALONE_S + 5;
 const TRACED_S: u32 = 10;
@@ -65,7 +67,7 @@ fn job() -> Result<Job, Fault> {
     Job::parse(&text)
 }
 
-/// `loop END_S TOOK_S`; the last line may be half one.
+/// Parses `loop END_S TOOK_S`; the last line may be incomplete.
 fn regions(console: &str) -> Vec<Region> {
     let region = |line: &str| {
         let mut words = line.strip_prefix("loop ")?.split_whitespace().map(|w| w.parse::<f64>());
@@ -76,7 +78,7 @@ fn regions(console: &str) -> Vec<Region> {
     whole.lines().filter_map(|line| region(line.trim_end())).collect()
 }
 
-/// A while in which nothing was changed.
+/// A period without changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Phase {
     pinned: bool,
@@ -84,7 +86,8 @@ struct Phase {
     to_s: f64,
 }
 
-/// `BEGIN END STATUS WORDS` in order: every `sleep` is a phase, pinned or not by what came before it.
+/// Parses `BEGIN END STATUS WORDS` in order: every `sleep` is a phase, pinned or not according to the
+/// commands before it.
 fn phases(commands: &str) -> Result<Vec<Phase>, Fault> {
     let (mut all, mut pinned) = (Vec::new(), false);
     for line in commands.lines() {
@@ -105,12 +108,12 @@ fn phases(commands: &str) -> Result<Vec<Phase>, Fault> {
     Ok(all)
 }
 
-/// What one case gave.
+/// The results of one case.
 struct Measured {
     rounds: Vec<Pair>,
-    /// Of a region of the first domain while it was alone: the median, s.
+    /// Median length of a region of the first domain while it was alone, s.
     alone_s: f64,
-    /// Between two of its regions: the median, s.
+    /// Median time between two of its regions, s.
     between_s: f64,
 }
 
@@ -139,10 +142,10 @@ fn measured(case: &CaseResult, folder: &Path) -> Result<Measured, Fault> {
     Ok(Measured { rounds, alone_s, between_s })
 }
 
-/// Runs it, claims, and gives the figures.
+/// Runs it, makes the claims, and returns the numbers.
 ///
 /// # Errors
-/// The boot, a command in Domain-0, or the simulation fails; no region came to its end.
+/// The boot, a command in Domain-0, or the simulation fails; no region was finished.
 pub(super) fn claims(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
     let options = options(bench, vsteer, "xen-loops")?;
     let ran = xen::run(&job()?, &options)?;
@@ -191,7 +194,7 @@ mod tests {
     fn pins_come_first_in_every_other_round() {
         let job = job().unwrap();
         assert_eq!(job.cases.len(), SCHEDULES.len());
-        // Four pins, two releases and two sleeps in each round.
+        // Four pins, two unpins and two sleeps in each round.
         assert_eq!(job.cases[0].commands.len(), ROUNDS * 8);
         let begun = |at: usize| job.cases[0].commands[at].last().map(String::as_str);
         assert_eq!((begun(0), begun(8)), (Some("0"), Some("all")));

@@ -1,14 +1,15 @@
-//! Does what is read from a real Xen agree with what its domains know, and does the simulator with either?
+//! Does what vsteer reads from a real Xen agree with what its domains know, and does the simulator agree with
+//! both?
 //!
-//! Two boots of the emulated Xen (exact virtual time, all domains on one pCPU), one with Credit and one with Credit2. Of each
-//! domain there are three tellings: the trace of the scheduler, what Xen says to the domain itself, and what the simulator
-//! makes of the same set-up ([`simulated`]).
+//! Two boots of the emulated Xen (exact virtual time, all domains on one pCPU), one with Credit and one with
+//! Credit2. For each domain there are three descriptions: the trace of the scheduler, what Xen reports to the
+//! domain itself, and the simulator's result for the same set-up ([`simulated`]).
 //!
-//! A third boot acts: a weight that does nothing is found, fixed by a plan, and the plan rolled back ([`repair`]). In full,
-//! more boots steer by service levels ([`steer`]), one has Linux domains with parallel loops
-//! ([`loops`]), and one is looked at without a trace ([`sampled`]).
+//! A third boot makes changes: a weight without effect is found, fixed by a plan, and the plan rolled back
+//! ([`repair`]). At full size, more boots steer by service levels ([`steer`]), one has Linux domains with
+//! parallel loops ([`loops`]), and one is observed without a trace ([`sampled`]).
 //!
-//! In short: one case of each scheduler, and no claim about the simulator.
+//! Short: one case of each scheduler, and no claim about the simulator.
 
 mod loops;
 mod repair;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::stats::{mean, quantile};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "xen",
     doc: "a real Xen: what is traced, what is done about dead weights, steering, parallel loops, looks without a trace",
@@ -39,7 +40,7 @@ pub const CASE: Case = Case {
     run,
 };
 
-/// Parts of it.
+/// Its parts as separate cases.
 pub const TRACED: Case = Case {
     name: "xen-traced",
     doc: "on a real Xen: traced runstates as the domains know them, weights and caps, and the simulator beside both",
@@ -86,12 +87,13 @@ pub const SAMPLED: Case = Case {
 };
 
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Between trace and domain, points.
+/// Allowed difference between trace and domain, points.
 const RUNSTATE_POINTS: f64 = 1.0;
-/// Between Xen and simulator: shares in points, dispatches and 99th percentiles in parts.
+/// Allowed differences between Xen and simulator: shares in points, dispatches and 99th percentiles as
+/// relative errors.
 const SHARE_POINTS: f64 = 2.0;
 const PART: f64 = 0.20;
-/// Fewer domains than this were not all cases.
+/// With fewer domains than this, some cases are missing.
 const FULL_FROM: usize = 6;
 /// A 99th percentile of fewer wake-ups is left out.
 const WAKE_UPS_FROM: usize = 500;
@@ -107,7 +109,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     figures["repair"] = repaired(bench, vsteer, &mut findings)?;
     if bench.full {
         figures["steered"] = steer::claims(bench, vsteer, &mut findings)?;
-        // By the clock on the wall: nothing else runs meanwhile.
+        // With the wall clock, nothing else may run at the same time.
         figures["loops"] = loops::claims(bench, vsteer, &mut findings)?;
         figures["sampled"] = sampled::claims(bench, vsteer, &mut findings)?;
     }
@@ -259,7 +261,7 @@ fn options(bench: &Bench, vsteer: &Path, name: &str) -> Result<Options, Fault> {
     })
 }
 
-/// The boot that acts.
+/// The boot that makes changes.
 fn repaired(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
     let options = options(bench, vsteer, "xen-repair")?;
     let ran = xen::run(&Job::parse(repair::JOB)?, &options)?;
@@ -270,7 +272,7 @@ fn shown(x: Option<f64>) -> String {
     x.map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"))
 }
 
-/// In short the first case alone, and less of it.
+/// In the short case only the first case, with a shorter recording.
 fn short_or_not(mut job: Job, full: bool) -> Job {
     if !full {
         job.cases.truncate(1);
@@ -279,7 +281,8 @@ fn short_or_not(mut job: Job, full: bool) -> Job {
     job
 }
 
-/// Who computes among domains that wake all the time is named under Credit, which lets these go first, and not under Credit2.
+/// A domain that computes among domains that always wake is named under Credit, which lets those go first,
+/// and not under Credit2.
 fn boosted(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
     let named = |boot: &str| -> Result<Vec<String>, Fault> {
         let recording = bench.output.join(boot).join("mix").join("host.vsteer");
@@ -298,7 +301,7 @@ fn boosted(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One domain, three times told.
+/// One domain in three descriptions.
 struct Compared {
     name: String,
     case: String,
@@ -307,7 +310,7 @@ struct Compared {
     run: f64,
     /// The largest difference of a share between trace and domain, points.
     own_points: f64,
-    /// The same between `vsteer record` and domain, where it observed.
+    /// The same between `vsteer record` and domain, if it observed.
     observed_points: Option<f64>,
     simulated: simulated::Told,
     share_points: f64,
@@ -329,7 +332,7 @@ impl Compared {
             observed_points: d.observed.map(|(told, own)| told.points_apart(&own)),
             simulated: *s,
             share_points: d.traced.points_apart(&s.shares),
-            // Less than one in ten seconds is nothing to compare.
+            // Less than one dispatch in ten seconds cannot be compared.
             dispatches_off: (d.dispatches_per_s > 0.1).then(|| off(s.dispatches_per_s, d.dispatches_per_s)),
             wake_off: wake.map(|(real, told)| off(told, real)),
         }
@@ -341,7 +344,7 @@ impl Compared {
     }
 }
 
-/// What weights are for, on the real thing.
+/// Checks the effect of weights on the real Xen.
 fn weights(all: &[Compared], full: bool, findings: &mut Findings) {
     let shares = |scheduler: &str, case: &str| -> Vec<f64> {
         let of = all.iter().filter(|c| c.scheduler == scheduler && c.case == case);

@@ -1,7 +1,9 @@
-//! Is a weight that does nothing found, and does the plan that is proposed mend it and go away again without a trace?
+//! Is a weight without effect found? Does the proposed plan fix it, and does its rollback leave nothing
+//! behind?
 //!
-//! One boot of the emulated Xen with Credit; in Domain-0 `vsteer` diagnoses, plans, applies, diagnoses, rolls back, and `xl` says before,
-//! between and after how things are. Then the same with a plan of one's own.
+//! One boot of the emulated Xen with Credit. In Domain-0 `vsteer` diagnoses, plans, applies, diagnoses, and
+//! rolls back; `xl` reports the state before, between and after. Then the same with a plan that the user
+//! specifies.
 
 use crate::suite::Findings;
 use crate::xen::Ran;
@@ -9,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
 
-/// The job; its commands are numbered as below.
+/// The job; the numbers below are those of its commands.
 pub(super) const JOB: &str = include_str!("../../../../../scenarios/xen/repair.toml");
 const BEFORE: [usize; 3] = [1, 2, 3];
 const FOUND: usize = 4;
@@ -21,10 +23,10 @@ const AFTER: [usize; 3] = [12, 13, 14];
 const OWN: usize = 16;
 const WITH_OWN: [usize; 3] = [17, 18, 19];
 const WITHOUT: [usize; 3] = [21, 22, 23];
-/// Of 33:67, points.
+/// Allowed error of 33:67, points.
 const POINTS: f64 = 2.0;
 
-/// What Domain-0's commands printed.
+/// The output of Domain-0's commands.
 struct Commands {
     folder: PathBuf,
 }
@@ -44,7 +46,7 @@ impl Commands {
         serde_json::from_str(&self.text(number, "out")?).map_err(|e| odd(e.to_string()))
     }
 
-    /// How things are, without what runs where and for how long.
+    /// The settings, without what runs where and for how long.
     fn state(&self, numbers: [usize; 3]) -> Result<String, Fault> {
         let [pools, shares, vcpus] = numbers;
         let vcpus = self.text(vcpus, "out")?;
@@ -59,7 +61,7 @@ impl Commands {
     }
 }
 
-/// Of the pCPU time that both use, what `heavy` gets.
+/// The part of `heavy` in the pCPU time that both use.
 fn heavy_of(told: &Value) -> Option<f64> {
     let run = |name: &str| {
         let vm = told["model"]["vms"].as_array()?.iter().find(|vm| vm["name"] == name)?;
@@ -79,10 +81,10 @@ fn names_heavy(told: &Value) -> bool {
         .any(|f| f["rule"] == "dead_weight" && Some(&f["vm"]) == id.as_ref())
 }
 
-/// Claims, and the figures.
+/// Makes the claims, and returns the numbers.
 ///
 /// # Errors
-/// A command whose output is missing or makes no sense.
+/// A command whose output is missing or not valid.
 pub(super) fn claims(ran: &Ran, output: &Path, findings: &mut Findings) -> Result<Value, Fault> {
     let case = ran.cases.first().ok_or_else(|| Fault::new(FaultKind::Failed, "a run without a case"))?;
     let of = Commands { folder: output.join(&case.name) };
@@ -125,7 +127,7 @@ pub(super) fn claims(ran: &Ran, output: &Path, findings: &mut Findings) -> Resul
     )
 }
 
-/// Is there a line of these words, the second of which is a number that differs from boot to boot?
+/// Is there a line with these words? The second word is a number that differs from boot to boot.
 fn has_row(text: &str, row: &str) -> bool {
     let but_number = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,7 +1,9 @@
-//! How far off are looks at vCPUs, where there is no trace? Beside the domains' own runstate, which Xen tells them exactly.
+//! How large are the errors of sampling vCPUs without a trace? Compared with the domains' own runstate, which
+//! Xen reports to them exactly.
 //!
-//! By the clock on the wall, since an emulation that counts instructions lets pCPUs take turns: a look from one comes when the other goes idle,
-//! and is no random one (6.6 points off were seen so, for a domain that changes its state 600 times a second).
+//! It uses the wall clock, because an emulation that counts instructions runs pCPUs in turn. Then a sample
+//! from one pCPU is taken when the other goes idle, so it is not random. (An error of 6.6 points was seen in
+//! this way, for a domain that changes its state 600 times a second.)
 
 use super::options;
 use crate::suite::{Bench, Findings};
@@ -12,13 +14,14 @@ use vsteer_core::Fault;
 use vsteer_core::stats::{mean, quantile};
 
 const JOB: &str = include_str!("../../../../../scenarios/xen/sampled.toml");
-/// 60 s have some 3,000 looks: three standard errors of a half, of which emulated hypercalls, at other times than they say, may have a part.
+/// 60 s have some 3,000 samples: three standard errors of a share of one half. Emulated hypercalls at
+/// slightly other times than reported may cause a part of the error.
 const POINTS: f64 = 3.0;
 
-/// Runs it, claims, and gives the figures.
+/// Runs it, makes the claims, and returns the numbers.
 ///
 /// # Errors
-/// The boot fails; something was not looked at.
+/// The boot fails; something was not sampled.
 pub(super) fn claims(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
     let ran = xen::run(&Job::parse(JOB)?, &options(bench, vsteer, "xen-sampled")?)?;
     let of = ran.cases.iter().flat_map(|c| c.domains.iter().map(|d| (c.name.as_str(), d)));

@@ -1,7 +1,8 @@
-//! What does the simulator make of the domains of an emulated Xen?
+//! Simulates the domains of an emulated Xen.
 //!
-//! Each domain's demand follows from its workload's text; how long its work takes is measured: the time it ran, divided by
-//! the jobs that came; so is what a switch costs. So what is compared is the scheduler, not the speed of an emulated pCPU.
+//! Each domain's demand follows from its workload's text. The time of its work is measured: its run time
+//! divided by the number of jobs. So is the cost of a switch. So the comparison is about the scheduler, not
+//! about the speed of an emulated pCPU.
 
 use crate::xen::job::{Case, PCPUS, Scheduler};
 use crate::xen::results::{CaseResult, DomainResult, Shares};
@@ -21,33 +22,35 @@ use vsteer_sim::state::{STATES, State};
 const WARM_UP_NS: u64 = 20_000_000_000;
 const MEASURED_NS: u64 = 60_000_000_000;
 const PHASES: u64 = 8;
-/// Credit hands credits out so often.
+/// How often Credit distributes credits.
 const ACCOUNTING_NS: u64 = 30_000_000;
 
-/// One domain, simulated.
+/// The result for one domain.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Told {
-    /// Parts of the time.
+    /// Shares of the time.
     pub shares: Shares,
     pub dispatches_per_s: f64,
     /// From wake-up to pCPU, ms.
     pub wake_p99_ms: Option<f64>,
 }
 
-/// Simulates a case at several phases; the domains in order.
+/// Simulates a case at several phases; the domains are in order.
 ///
-/// Where slices end between two ticks and two accountings is decided when domains begin, and stays so for minutes: who is in
-/// credit at the end of a slice depends on it. A real host has some phase; here domains begin at [`PHASES`] moments.
+/// The start of the domains decides where slices end relative to ticks and accountings, and this stays so for
+/// minutes. Which domain has credit at the end of a slice depends on it. A real host has one unknown phase;
+/// here domains start at [`PHASES`] times.
 ///
 /// # Errors
-/// A workload that has no demand here, or as the simulator.
+/// A workload without a demand here, or as the simulator.
 pub fn simulate(scheduler: Scheduler, case: &Case, result: &CaseResult) -> Result<Vec<Told>, Fault> {
     let mut sums = vec![Sum::default(); case.domains.len()];
     for phase in 0..PHASES {
         let begin_ns = Random::new(phase, 0).within(1, ACCOUNTING_NS);
         at_phase(scheduler, case, result, begin_ns, phase, &mut sums)?;
     }
-    // The way from the timer's interrupt to the pCPU is no scheduler's doing, and not simulated: the shortest that was seen.
+    // The time from the timer's interrupt to the pCPU does not depend on the scheduler and is not simulated.
+    // This adds the shortest one that was seen.
     let way_ms = result.domains.iter().filter_map(|d| d.wake_least_ms).fold(f64::INFINITY, f64::min);
     let all_ns = (PHASES * MEASURED_NS) as f64;
     let told = sums.into_iter().map(|sum| {
@@ -66,7 +69,7 @@ pub fn simulate(scheduler: Scheduler, case: &Case, result: &CaseResult) -> Resul
     Ok(told.collect())
 }
 
-/// What a domain got at all phases.
+/// What a domain got over all phases.
 #[derive(Debug, Clone, Default)]
 struct Sum {
     ns: [u64; STATES],
@@ -125,14 +128,14 @@ fn at_phase(
     Ok(())
 }
 
-/// What a domain wants.
+/// The demand of a domain.
 fn demand(workload: &str, seen: &DomainResult) -> Result<Demand, Fault> {
     let mut words = workload.split(',');
     let kind = words.next().unwrap_or_default();
     let given: BTreeMap<&str, f64> =
         words.filter_map(|w| w.split_once('=')).filter_map(|(k, v)| Some((k, v.parse().ok()?))).collect();
     let us = |key: &str, default: f64| (1e3 * given.get(key).copied().unwrap_or(default)) as u64;
-    // Of a second, by jobs that come whether or not the last one is done.
+    // The share of a second, divided by the jobs that arrive even if the last one is not done.
     let per_job = |jobs_per_s: f64| (1e9 * seen.traced.run / jobs_per_s) as u64;
     Ok(match kind {
         "burn" => Demand::Hog,

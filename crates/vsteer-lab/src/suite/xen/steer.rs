@@ -1,12 +1,14 @@
-//! Does `vsteer steer` hold service levels on a real Xen, and say in time who must go?
+//! Does `vsteer steer` keep service levels on a real Xen, and report in time which VM must move?
 //!
-//! The published set-up: three servers behind Domain-0, which shares their pCPU and through which requests come (a page and an event channel
-//! each), with the published CPU time per request. What is published as a load of 88 % is so much of the servers alone; here Domain-0's part and
-//! the observer's come on top (3 to 5 %), so rates are a fifteenth less.
+//! The published set-up: three servers behind Domain-0, which shares their pCPU and passes on their requests
+//! (a page and an event channel each), with the published CPU time per request. The published load of 88 % is
+//! for the servers alone. Here Domain-0's part and the observer's are added (3 to 5 %), so rates are a
+//! fifteenth lower.
 //!
-//! **Third scenario.** Once with levels that nobody misses; then VM1's level is 0.85 of what it had in the interval before the last, the
-//! others' 1.5 of theirs, and the same requests come again: steered by `own`, and by Sandpiper's estimate, which knows of no other VM.
-//! **Second scenario.** The rates rise until no weights hold the levels, which are 1.6 times what the middle load came to.
+//! **Third scenario.** The first run has levels that are never missed. Then VM1's level is 0.85 of its mean
+//! in the interval before the last, the others' 1.5 of theirs, and the same requests come again. One run is
+//! steered by `own`, another by Sandpiper's estimate, which ignores other VMs. **Second scenario.** The rates
+//! rise until no weights keep the levels, which are 1.6 times the means under the middle load.
 //!
 //! Left out: several seeds (a boot takes minutes).
 
@@ -22,13 +24,13 @@ use vsteer_core::Fault;
 
 const PERIOD_S: u32 = 30;
 const UNITS: [u32; 3] = [288, 288, 74];
-/// The interval whose means the levels are made from, and the first in which they have to hold.
+/// The interval whose means give the levels, and the first interval in which they must hold.
 const LEVELS_FROM: usize = 2;
 const HELD_FROM: usize = 3;
 const LEVELS: [f64; 3] = [0.85, 1.5, 1.5];
 const LEVELS_OF_SECOND: f64 = 1.6;
 const CHANGES_MOST: usize = 2;
-/// No VM misses them, ms.
+/// Levels that no VM misses, ms.
 const LAX: [f64; 3] = [1e6; 3];
 
 const THIRD: Scenario = Scenario {
@@ -49,7 +51,7 @@ fn job(scenario: &Scenario, seed: u64, levels_ms: [f64; 3], by: &str) -> Result<
     for i in 0..3 {
         let pairs = scenario.rates_hz[i].iter().zip(scenario.intervals_s);
         let mut rates: Vec<String> = pairs.map(|(rate, s)| format!("{rate}@{s}")).collect();
-        // Requests go on until the end has been looked at.
+        // Requests continue until the end has been observed.
         rates.push(format!("{}@{PERIOD_S}", scenario.rates_hz[i].last().copied().unwrap_or(0)));
         let _ = write!(
             text,
@@ -63,14 +65,14 @@ fn job(scenario: &Scenario, seed: u64, levels_ms: [f64; 3], by: &str) -> Result<
     Job::parse(&text)
 }
 
-/// A run's logs, and its command's files without their endings.
+/// A run's logs, and the path of its command's files without their endings.
 fn left(output: &Path) -> (Logs, PathBuf) {
     let folder = output.join("steered");
     let log = |name: &str| (name.to_owned(), folder.join(format!("{name}.log")));
     (NAMES.iter().map(|name| log(name)).collect(), folder.join("command-1"))
 }
 
-/// Boots these, two at a time; what each came to.
+/// Boots these, two at a time; returns the result of each.
 fn boot(
     bench: &Bench,
     vsteer: &Path,
@@ -94,10 +96,10 @@ fn boot(
     Ok(all)
 }
 
-/// Runs them, claims, and gives the figures.
+/// Runs them, makes the claims, and returns the numbers.
 ///
 /// # Errors
-/// A boot that fails; logs or lines that are not there.
+/// A boot that fails; missing logs or lines.
 pub(super) fn claims(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
     let seed = bench.seed;
     let lax = vec![

@@ -1,4 +1,4 @@
-//! Where is a vCPU's account? Numbers of domains and vCPUs to places in a row: changes come by the hundred thousand a
+//! Finds the account of a vCPU by its numbers, with arrays, because hundreds of thousands of changes come per
 //! second.
 
 use super::super::IDLE_DOMAIN;
@@ -8,16 +8,16 @@ pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Default)]
 struct Domain {
-    /// By vCPU; [`NONE`] for one that was not heard of.
+    /// By vCPU; [`NONE`] for an unknown vCPU.
     places: Vec<u32>,
-    /// vCPUs of it that are on a pCPU.
+    /// How many of its vCPUs are on a pCPU.
     running: u32,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     domains: Vec<Domain>,
-    /// The last of all numbers, so it stands apart.
+    /// Separate, because its number is the largest possible one.
     idle: Domain,
 }
 
@@ -57,7 +57,7 @@ impl Places {
         self.domain(domain).is_some_and(|d| d.running > 0)
     }
 
-    /// One more of this domain's vCPUs is on a pCPU.
+    /// One more vCPU of this domain is on a pCPU.
     pub(super) fn begins(&mut self, domain: u16) {
         self.domain_mut(domain).running += 1;
     }

@@ -79,12 +79,12 @@ fn errors_are_of_those_that_wait_before_or_after() {
         then: Some(&after),
     };
     let compared = Compared::of(&sides);
-    // The second waits neither before nor after: its 89 points do not count.
+    // The second one waits neither before nor after, so its 89 points do not count.
     assert_eq!(compared.rows.iter().map(Row::waits).collect::<Vec<_>>(), [true, false, true]);
     assert!(near(compared.calibration.ready, 0.025) && compared.calibration.vcpus == 2);
     assert!(near(compared.prediction.ready, 0.02), "{:?}", compared.prediction);
     assert!(near(compared.no_change, 0.07) && near(compared.fluid, 0.08));
-    // Found by thread, not by place.
+    // Found by thread, not by position.
     assert_eq!(compared.rows[2].predicted, Some(&predicted[0]));
 }
 

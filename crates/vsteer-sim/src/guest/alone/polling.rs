@@ -1,9 +1,9 @@
-//! What if an idle guest keeps its pCPU? A guest whose idle loop polls (`idle=poll`, or one whose timers the hypervisor does
-//! not know): to the hypervisor it always wants to run.
+//! A guest whose idle loop polls (`idle=poll`, or the hypervisor does not know its timers). To the hypervisor
+//! it always wants to run.
 //!
-//! Idea: a sleep becomes a burst that ends at a moment instead of after some CPU time. While the vCPU is on a pCPU the
-//! guest sees its timer in time; while it is not, it sees it when it next gets one. The guest measures this itself, for
-//! to the hypervisor nothing sleeps.
+//! Idea: a sleep becomes a burst that ends at a time instead of after some CPU time. While the vCPU is on a
+//! pCPU, the guest sees its timer in time. Otherwise it sees the timer when it next gets a pCPU. The guest
+//! measures this itself, because the hypervisor sees no sleep.
 
 use super::Guest;
 use crate::event::NEVER;
@@ -13,9 +13,9 @@ use crate::guest::{Next, Sleeps};
 #[derive(Debug, Clone)]
 pub(super) struct Polling {
     guest: Guest,
-    /// While it sleeps: until when, and the work that follows.
+    /// While it sleeps: the end of the sleep, and the work that follows.
     sleeping: Option<(u64, u64)>,
-    /// When the last sleep began, until the work after it is done.
+    /// The start of the last sleep, until the work after it is done.
     asleep_ns: Option<u64>,
     naps: Naps,
 }
@@ -42,7 +42,7 @@ impl Polling {
         self.kept(now_ns, next)
     }
 
-    /// A sleep that begins now is polled through; one without an end for ever.
+    /// A sleep that starts now becomes polling. A sleep without an end becomes endless polling.
     fn kept(&mut self, now_ns: u64, next: Next) -> Next {
         if next.at_ns <= now_ns {
             return next;
@@ -83,7 +83,7 @@ mod tests {
         let mut p = Polling::new(Guest::new(sleeps, Random::new(1, 0)));
         assert_eq!(p.begin(0), Next { at_ns: 0, work_ns: 30 });
         assert_eq!(p.until_ns(), Some(30));
-        // It was off its pCPU at 30, and sees the timer at 42.
+        // It was off its pCPU at 30, so it sees the timer at 42.
         assert_eq!(p.burst_done(42), Next { at_ns: 42, work_ns: 5 });
         assert_eq!(p.until_ns(), None);
         assert_eq!(p.burst_done(50), Next { at_ns: 50, work_ns: 30 });

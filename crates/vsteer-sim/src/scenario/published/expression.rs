@@ -1,7 +1,8 @@
-//! How is a published figure computed from runs? Sums, differences, products and quotients of measures.
+//! Computes a published number from runs: sums, differences, products and quotients of measures.
 //!
-//! `before.web.ready * 12` is a measure of VM `web` (of several made by one `count`: their mean) in run `before`;
-//! `before.busy` is how busy the pCPUs were. Shares and parts are in percent and times in ms, as tables print them.
+//! `before.web.ready * 12` uses a measure of VM `web` (or the mean of several VMs made by one `count`) in run
+//! `before`. `before.busy` is the utilisation of the pCPUs. Shares and parts are in percent and times in ms,
+//! as in printed tables.
 
 use crate::scenario::Case;
 use crate::scenario::outcome::{MEASURES, Run, Unit};
@@ -46,7 +47,7 @@ impl FromStr for Expression {
     }
 }
 
-/// Reads by recursive descent: what is read goes to the stack machine.
+/// A recursive-descent parser that appends steps for the stack machine.
 struct Reader<'a> {
     left: &'a str,
     steps: Vec<Step>,
@@ -113,7 +114,7 @@ fn scaled(unit: Unit, value: f64) -> f64 {
 }
 
 impl Expression {
-    /// The names of the runs in it.
+    /// The names of the runs in the expression.
     pub fn runs(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
             Step::Busy { run } | Step::Measure { run, .. } => Some(run.as_str()),
@@ -121,7 +122,7 @@ impl Expression {
         })
     }
 
-    /// Its value for one seed; `of` finds a run of that seed by its name. `None` where a VM has no such figure.
+    /// The value for one seed; `of` finds a run of that seed by its name. `None` if a VM has no such measure.
     ///
     /// # Errors
     /// If a run or VM does not exist.
@@ -164,7 +165,7 @@ impl Expression {
     }
 }
 
-/// The mean over the VMs called `vm`, or made of it by a count.
+/// The mean over the VMs called `vm`, or made from it by a count.
 fn mean_of(case: &Case, run: &Run, vm: &str, measure: usize) -> Result<Option<f64>, String> {
     let is = |name: &str| {
         let number = name.strip_prefix(vm).and_then(|rest| rest.strip_prefix('-'));

@@ -1,9 +1,10 @@
-//! Xen's Credit in the table of schedulers: parameters with the source's defaults, promises, known deviations.
+//! Xen's Credit in the table of schedulers: parameters with the source's defaults, promises, known
+//! deviations.
 
 use super::MS;
 use crate::policy::{About, Conserving, Parameter};
 
-/// The line in the table.
+/// The entry in the table.
 pub(super) const ABOUT: About = About {
     name: "credit",
     doc: "Xen Credit: CPU by weight in credits, BOOST for vCPUs that wake, work stealing",
@@ -62,8 +63,8 @@ pub(super) const ABOUT: About = About {
     default_weight: 256,
     weights: (1, 65535),
     proportional: true,
-    // A pCPU whose search for work was too early looks again when it is tickled, or its peers shed work at a tick
-    // or at the end of a slice.
+    // If a pCPU searched for work too early, it searches again when it is tickled, or its peers give away
+    // work at a tick or at the end of a slice.
     conserving: Conserving::Within(60 * MS),
     caps: true,
     quotas: false,

@@ -1,7 +1,7 @@
-//! Ticks and accounting: who is charged, who is active, who earns how much, who is parked.
+//! Ticks and accounting: charges the running vCPUs, distributes credits, and parks capped vCPUs.
 //!
-//! The arithmetic follows the source step by step, roundings included, because they decide who ends a period at 0 and
-//! who at -1, and with it the priority.
+//! The arithmetic follows the source step by step, including its rounding. The rounding decides whether a
+//! vCPU ends a period at 0 or at -1, and so its priority.
 
 use super::{ACTIVE, BOOST, CREDITS_PER_MS, Credit, LEAVING, MS, NONE, OVER, PARKED, QUEUED, UNDER};
 use crate::policy::{Held, Orders, View};
@@ -9,7 +9,7 @@ use crate::setup::{Pcpu, Vcpu};
 use crate::state::State;
 
 impl Credit {
-    /// One tick on every pCPU that is busy; false when none is.
+    /// One tick on every busy pCPU; false if none is busy.
     pub(super) fn tick(&mut self, view: &View<'_>, orders: &mut Orders) -> bool {
         let mut busy = false;
         for p in 0..self.queues.len() {
@@ -82,7 +82,7 @@ impl Credit {
         }
     }
 
-    /// To the head of the active domains.
+    /// Adds a domain to the head of the active domains.
     fn push_domain(&mut self, d: u32) {
         let first = self.first_domain;
         let domain = &mut self.domains[d as usize];
@@ -105,7 +105,7 @@ impl Credit {
         }
     }
 
-    /// Hands out the credits of a period.
+    /// Distributes the credits of a period.
     pub(super) fn accounting(&mut self, view: &View<'_>, orders: &mut Orders) {
         let weight_total = self.weight as i64;
         let mut credit_total = self.credits_per_slice * self.pool.len() as i64;
@@ -124,14 +124,15 @@ impl Credit {
         while d != NONE {
             let domain = &self.domains[d as usize];
             let next_domain = domain.next;
-            // A chain through memory: the next link is fetched while this one is worked on.
+            // The list is a chain through memory. This prefetches the next link.
             std::hint::black_box(self.domains.get(next_domain as usize).map(|d| d.weight));
             let (units, weight) = (i64::from(domain.active_units), i64::from(domain.weight));
             let mut unit = domain.active;
             let capped = domain.cap_pct != 0;
             weight_left -= weight * units;
             let mut peak = units * self.credits_per_slice;
-            // Equals follow each other, and divisions are most of what a unit costs here: not done twice.
+            // Equal domains often follow each other, and divisions are most of the cost per unit. So this
+            // does not repeat them.
             if self.balance < 0 {
                 if weight * units != last_weight {
                     last_weight = weight * units;
@@ -174,7 +175,8 @@ impl Credit {
         self.sort_epoch = self.sort_epoch.wrapping_add(1);
     }
 
-    /// Pays one active unit and judges it: OVER or UNDER, parked or not, active or not. Its credit afterwards.
+    /// Gives one active unit its credits, and decides: OVER or UNDER, parked or not, active or not. Returns
+    /// its credit.
     #[inline]
     fn pay(&mut self, view: &View<'_>, v: u32, fair: i64, cap: Option<i64>, orders: &mut Orders) -> i64 {
         let unit = &mut self.units[v as usize];
@@ -203,7 +205,7 @@ impl Credit {
         credit
     }
 
-    /// Lets a parked unit go; while it is marked as parked, so that it is not boosted.
+    /// Releases a parked unit while it is still marked as parked, so that it gets no BOOST.
     fn unpark(&mut self, view: &View<'_>, v: u32, orders: &mut Orders) {
         orders.release(Vcpu(v));
         let wants = matches!(view.state(Vcpu(v)), State::Limited | State::Ready);
@@ -213,7 +215,8 @@ impl Credit {
         self.units[v as usize].flags &= !PARKED;
     }
 
-    /// Brings the UNDER units of a queue forward of its OVER ones, in their order: priorities changed in place.
+    /// Moves the UNDER units of a queue before its OVER units and keeps their order, because accounting
+    /// changed priorities in place.
     fn sort(&mut self, p: usize) {
         let mut last_under = NONE;
         let mut v = self.queues[p].head;
@@ -230,10 +233,10 @@ impl Credit {
         }
     }
 
-    /// Moves queued `v` behind `after` (to the head for none).
+    /// Moves queued `v` behind `after` (to the head if there is none).
     fn move_behind(&mut self, p: usize, v: u32, after: u32) {
         let (prev, next) = (self.units[v as usize].prev, self.units[v as usize].next);
-        // It does not lie at the head: something of lower priority is before it.
+        // It is not at the head, because a unit with lower priority is before it.
         self.units[prev as usize].next = next;
         if next == NONE {
             self.queues[p].tail = prev;
@@ -250,8 +253,9 @@ impl Credit {
         self.units[behind as usize].prev = v;
     }
 
-    /// Charges a running unit for its CPU time so far, in whole credits. `start_ns` moves on by what they are worth,
-    /// which the carried residual may put a little into the future: charged once all the same.
+    /// Charges a running unit for its CPU time so far, in whole credits. `start_ns` advances by the time that
+    /// these credits are worth. The carried residual may put `start_ns` slightly into the future, but time is
+    /// charged only once.
     #[inline]
     pub(super) fn burn(&mut self, v: u32, now_ns: u64) {
         let unit = &mut self.units[v as usize];

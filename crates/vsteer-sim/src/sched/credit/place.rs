@@ -1,14 +1,14 @@
-//! Tickling, placing, stealing: on which pCPU does a vCPU run?
+//! Chooses the pCPU of a vCPU: tickling, placing and stealing.
 //!
-//! The masks are Xen's; what differs is that counts of idle pCPUs per core and socket are kept, so that a tick which
-//! would find no better pCPU knows it without walking the idlers.
+//! The masks are Xen's. In addition this file counts the idle pCPUs per core and socket. So a tick that would
+//! find no better pCPU knows this without a walk over the idlers.
 
 use super::{ANYWHERE, Credit, LEAVING, NONE, PINNED, SOFT, YIELD};
 use crate::bits::{Bits, after};
 use crate::policy::{Orders, View};
 use crate::setup::{Host, Pcpu, Vcpu};
 
-/// Masks that are worked out on the way.
+/// Buffers for temporary masks.
 #[derive(Debug)]
 pub(super) struct Scratch {
     cpus: Bits,
@@ -22,12 +22,12 @@ impl Scratch {
     }
 }
 
-/// How many idlers each core and socket has.
+/// The number of idlers of each core and socket.
 #[derive(Debug)]
 pub(super) struct Idleness {
     core: Vec<u32>,
     socket: Vec<u32>,
-    /// How many cores have this many idlers.
+    /// The number of cores with each number of idlers.
     cores_with: Vec<u32>,
 }
 
@@ -48,13 +48,14 @@ impl Idleness {
         self.cores_with[*n as usize] += 1;
     }
 
-    /// Is no pCPU idle?
+    /// True if no pCPU is idle.
     #[inline]
     pub(super) fn none(&self) -> bool {
         self.cores_with[0] as usize == self.core.len()
     }
 
-    /// Does no core have more idlers than this one with `counted` more, and no socket more than twice as many?
+    /// True if, after adding `counted` to this core and its socket, no core has more idlers than this one,
+    /// and no socket has more than twice as many.
     #[inline]
     fn none_better(&self, core: u32, socket: u32, counted: u32) -> bool {
         let mine = (self.core[core as usize] + counted) as usize;
@@ -73,7 +74,7 @@ impl Idleness {
 }
 
 impl Credit {
-    /// Queued `new` may deserve a pCPU now: interrupts one that could run it, if any should.
+    /// Queued `new` may deserve a pCPU now. Interrupts a pCPU that should run it, if there is one.
     #[inline]
     pub(super) fn tickle(&mut self, view: &View<'_>, new: u32, at: u32, orders: &mut Orders) {
         let (pri, cpu, flags) = {
@@ -104,7 +105,8 @@ impl Credit {
             masks.find_map(|mask| after(words, from, |w| mask.word(w) & self.idlers.word(w)))
         };
         let Some(found) = found else {
-            // No idle pCPU may run it: it takes its own, where it is worth more than who runs there.
+            // No allowed pCPU is idle. It takes its own if its priority is higher than that of the running
+            // vCPU.
             if pri > self.units[current as usize].pri {
                 self.interrupt(cpu, orders);
             }
@@ -118,7 +120,7 @@ impl Credit {
         }
     }
 
-    /// Interrupts every idle pCPU that suits `new`: its soft affinity's, else its hard one's.
+    /// Interrupts every idle pCPU of `new`'s soft affinity, otherwise of its hard affinity.
     fn tickle_all(&mut self, view: &View<'_>, new: u32, orders: &mut Orders) {
         let facts = &view.host().vcpus[new as usize];
         let masks = [facts.soft_affinity.as_ref(), Some(&facts.affinity)];
@@ -138,8 +140,9 @@ impl Credit {
         orders.interrupt(Pcpu(p));
     }
 
-    /// The pCPU that suits `v` best: its own if that is idle but for it and nobody has more idle company, else the idle
-    /// one with the most (threads of a core first; another socket only when twice as idle).
+    /// The pCPU that suits `v` best. `v` keeps its own pCPU if that is otherwise idle and no other has more
+    /// idle neighbours. Else it gets the idle pCPU with the most idle neighbours (threads of a core count
+    /// first; another socket only if it is twice as idle).
     #[inline]
     pub(super) fn place(&mut self, view: &View<'_>, v: u32, commit: bool) -> u32 {
         let own = self.units[v as usize].cpu;
@@ -149,7 +152,7 @@ impl Credit {
         self.search(view, v, own, commit)
     }
 
-    /// Is it certain that `v` stays, without a search?
+    /// True if `v` certainly stays, without a search.
     #[inline]
     fn stays(&self, view: &View<'_>, v: u32, own: u32) -> bool {
         let queue = &self.queues[own as usize];
@@ -188,7 +191,7 @@ impl Credit {
             {
                 cpu = idle;
             }
-            // What the walk below would find out one by one.
+            // A shortcut for the result of the walk below.
             let here = &host.pcpus[cpu];
             let counted = u32::from(!self.idlers.contains(cpu));
             if idlers.contains(cpu) && self.idle.none_better(here.core, here.socket, counted) {
@@ -224,7 +227,7 @@ impl Credit {
         cpu as u32
     }
 
-    /// Work for `p` out of its peers' queues, of higher priority than `pri`; [`NONE`] when there is none.
+    /// Finds work for `p` in its peers' queues, with higher priority than `pri`; [`NONE`] if there is none.
     #[inline]
     pub(super) fn steal(&mut self, view: &View<'_>, p: u32, pri: i8) -> u32 {
         if self.overloaded.is_empty() || !self.queues[p as usize].mine {
@@ -238,8 +241,8 @@ impl Credit {
             let own = self.queues[p as usize].node as usize;
             for k in 0..nodes {
                 let node = if own + k < nodes { own + k } else { own + k - nodes };
-                // Busy peers of the node, from where the last search ended. Xen skips those with one runnable unit
-                // while it walks; leaving them out keeps the order.
+                // Busy peers of the node, from where the last search ended. Xen skips those with one runnable
+                // unit during the walk. Leaving them out here keeps the same order.
                 let bias = self.balance_bias[node] as usize;
                 let (mut peer, mut first) = (bias, None);
                 loop {
@@ -268,7 +271,7 @@ impl Credit {
     #[inline]
     fn steal_from(&mut self, view: &View<'_>, peer: usize, p: u32, pri: i8, soft: bool) -> u32 {
         if self.queues[peer].current == NONE {
-            // It is about to take it up itself.
+            // That pCPU is about to run it itself.
             return NONE;
         }
         let mut v = self.queues[peer].head;

@@ -1,10 +1,11 @@
-//! Run queues: a list per pCPU in the order of priority, counts of who is runnable and who is idle, and who joins.
+//! Run queues: a list per pCPU ordered by priority, with counts of the runnable vCPUs and the idle pCPUs.
 
 use super::{BOOST, Credit, LEAVING, MIGRATING, NONE, PARKED, QUEUED, UNDER, YIELD};
 use crate::policy::{Orders, View};
 
 impl Credit {
-    /// Into its pCPU's queue, behind all of its priority; a yielding one behind one of lower priority as well.
+    /// Adds a unit to its pCPU's queue, behind all with its priority. A yielding unit also goes behind one
+    /// with lower priority.
     #[inline]
     pub(super) fn insert(&mut self, v: u32) {
         let (pri, flags, cpu) = {
@@ -35,7 +36,7 @@ impl Credit {
         unit.flags |= QUEUED;
     }
 
-    /// Out of its queue.
+    /// Removes a unit from its queue.
     #[inline]
     pub(super) fn remove(&mut self, v: u32) {
         let unit = &mut self.units[v as usize];
@@ -91,8 +92,8 @@ impl Credit {
         }
     }
 
-    /// A unit that blocked, moved or was parked is runnable again: queue it, and tell a pCPU. `at` is the pCPU that
-    /// this happens on.
+    /// A unit that was blocked, moved or parked is runnable again: queues it and notifies a pCPU. `at` is the
+    /// pCPU on which this happens.
     #[inline]
     pub(super) fn enqueue_woken(&mut self, view: &View<'_>, v: u32, at: u32, orders: &mut Orders) {
         let unit = &mut self.units[v as usize];
@@ -107,7 +108,7 @@ impl Credit {
         self.tickle(view, v, at, orders);
     }
 
-    /// The end of a move that a tick began: `v` has left pCPU `p`.
+    /// Ends a move that a tick began, after `v` has left pCPU `p`.
     pub(super) fn finish_move(
         &mut self,
         view: &View<'_>,

@@ -2,7 +2,7 @@
 
 use crate::policy::{About, Conserving, Parameter};
 
-/// The line in the table.
+/// The entry in the table.
 pub(super) const ABOUT: About = About {
     name: "credit2",
     doc: "Xen Credit2: CPU by weight in credits that are reset together, shared queues, caps by budget",

@@ -1,12 +1,12 @@
-//! Which pCPUs share a queue?
+//! Decides which pCPUs share a queue.
 
 use super::{NONE, Queue};
 use crate::bits::Bits;
 use crate::policy::Values;
 use crate::setup::{Host, Pool};
 
-/// Which pCPUs share a queue (`cpu_add_to_runqueue`): those that belong together, threads of a core always, up to a
-/// number that spreads them evenly; where several queues would do, the smallest.
+/// Assigns pCPUs to queues (`cpu_add_to_runqueue`). Related pCPUs share a queue, threads of a core always, up
+/// to a number that spreads them evenly. If several queues are possible, the smallest is used.
 pub(super) fn arrange(host: &Host, pool: Pool, values: &Values) -> (Vec<Queue>, Vec<u32>) {
     let (pcpus, most) = (host.pcpus.len(), values.get("max_cpus_runqueue") as usize);
     let most = pcpus / ((pcpus - 1) / most + 1);

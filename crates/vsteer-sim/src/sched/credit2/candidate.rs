@@ -1,4 +1,4 @@
-//! Who of a queue should run on a pCPU?
+//! Chooses the vCPU of a queue that should run on a pCPU.
 
 use super::{Credit2, IDLE_CREDIT, NONE};
 use crate::bits::Bits;
@@ -6,7 +6,8 @@ use crate::policy::{Orders, View, Why};
 use crate::setup::{Pcpu, Vcpu};
 
 impl Credit2 {
-    /// Who should run on `p` (`runq_candidate`): the one that runs, or the first of the queue that is worth more and may.
+    /// The vCPU that should run on `p` (`runq_candidate`): the running one, or the first allowed one of the
+    /// queue with more credit.
     pub(super) fn candidate(
         &mut self,
         view: &View<'_>,
@@ -49,7 +50,7 @@ impl Credit2 {
                 continue;
             }
             if unit.budget.is_some() && !self.grab_budget(v, now_ns, orders) {
-                // It was parked, and is off the queue.
+                // It was parked and removed from the queue.
                 continue;
             }
             return v;

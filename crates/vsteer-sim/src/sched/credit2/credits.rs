@@ -1,4 +1,4 @@
-//! Credits and budgets: what is burnt, when everybody's credits are renewed, for how long one may run, what a cap leaves.
+//! Credits and budgets: charging, the reset of all credits, the length of a turn, and the budget of a cap.
 //!
 //! Sources as in [`super`].
 
@@ -33,7 +33,7 @@ impl Credit2 {
         }
     }
 
-    /// Everybody's credits are renewed (`reset_credit`).
+    /// Renews the credits of all vCPUs in the queue (`reset_credit`).
     pub(super) fn reset(&mut self, q: usize, next: u32, now_ns: i64, orders: &mut Orders) {
         let lowest = self.units[next as usize].credit == -CREDIT_INIT;
         let more = if lowest { 2 * CREDIT_INIT } else { CREDIT_INIT };
@@ -52,7 +52,7 @@ impl Credit2 {
         }
     }
 
-    /// For how long `next` may run (`csched2_runtime`).
+    /// How long `next` may run (`csched2_runtime`).
     pub(super) fn runtime(
         &self,
         q: usize,
@@ -77,7 +77,8 @@ impl Credit2 {
         if ns < least { least } else { ns.min(CREDIT_INIT) }
     }
 
-    /// May `v` run by its VM's cap? Takes a quota of the budget; parks it where there is none (`unit_grab_budget`).
+    /// May `v` run under its VM's cap? Takes a part of the budget, or parks `v` if none is left
+    /// (`unit_grab_budget`).
     pub(super) fn grab_budget(&mut self, v: u32, now_ns: i64, orders: &mut Orders) -> bool {
         let unit = &mut self.units[v as usize];
         let own = unit.budget.expect("it has a cap");
@@ -104,7 +105,7 @@ impl Credit2 {
         false
     }
 
-    /// Lets the parked ones of a VM go.
+    /// Releases the parked vCPUs of a VM.
     pub(super) fn unpark(&mut self, view: &View<'_>, domain: usize, orders: &mut Orders) {
         let mut units = std::mem::take(&mut self.unparked);
         units.append(&mut self.domains[domain].parked);

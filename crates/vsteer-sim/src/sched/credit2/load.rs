@@ -1,7 +1,7 @@
-//! Load averages, and what they are for: where a vCPU begins, and which two queues exchange vCPUs.
+//! Load averages, the first queue of a vCPU, and the exchange of vCPUs between two queues.
 //!
-//! A queue's load is how many of its vCPUs are runnable, a vCPU's whether it is; both decay over about a second, in fixed
-//! point. `b_avgload` counts those that have just been moved at once. Sources as in [`super`].
+//! A queue's load is the number of its runnable vCPUs; a vCPU's load is 1 if it is runnable. Both decay over
+//! about a second, in fixed point. `b_avgload` includes vCPUs that were just moved. Sources as in [`super`].
 
 use super::{Credit2, NONE};
 use crate::policy::{Orders, View};
@@ -11,7 +11,7 @@ use crate::setup::Vcpu;
 pub(super) const PRECISION: u32 = 18;
 /// The window: 2^30 ns, in units of 2^10.
 const WINDOW: u32 = 20;
-/// By how much loads must differ to be evened out where not all pCPUs are busy, and where they are.
+/// The smallest difference of loads that balancing evens out: if some pCPUs are idle, and if all are busy.
 const UNDERLOAD: i64 = 1 << PRECISION;
 const OVERLOAD: i64 = 1 << (PRECISION - 3);
 
@@ -28,7 +28,8 @@ fn decayed(avgload: i64, load: i64, elapsed: i64) -> i64 {
 }
 
 impl Credit2 {
-    /// Brings the load of a queue up to now, and with it that of `v`, which became runnable (1) or stopped being so (-1).
+    /// Updates the load of a queue to now, and that of `v`, which became runnable (1) or stopped being
+    /// runnable (-1).
     pub(super) fn update_load(&mut self, q: usize, v: u32, change: i64, now_ns: i64) {
         let now = clock(now_ns);
         let queue = &mut self.queues[q];
@@ -37,7 +38,7 @@ impl Credit2 {
         queue.b_avgload = decayed(queue.b_avgload, queue.load, elapsed);
         queue.load += change;
         if v != NONE {
-            // At 0 it is asked about because it runs.
+            // A change of 0 means that `v` runs and only needs an update.
             self.update_unit(v, i64::from(change <= 0), now);
         }
     }
@@ -48,7 +49,7 @@ impl Credit2 {
         unit.avgload = decayed(unit.avgload, load, elapsed);
     }
 
-    /// `v` belongs to queue `q` from now on.
+    /// Assigns `v` to queue `q`.
     pub(super) fn assign(&mut self, v: u32, q: u32) {
         self.units[v as usize].queue = q;
         let (weight, avgload) = (self.units[v as usize].weight, self.units[v as usize].avgload);
@@ -76,7 +77,7 @@ impl Credit2 {
         }
     }
 
-    /// The next pCPU of queue `q` in turn that `v` may use.
+    /// The next pCPU of queue `q`, in turn, that `v` may use.
     pub(super) fn cycle(&mut self, view: &View<'_>, v: u32, q: usize) -> u32 {
         self.mask.copy_from(&view.host().vcpus[v as usize].affinity);
         self.mask.keep(&self.queues[q].active);
@@ -85,7 +86,7 @@ impl Credit2 {
         p as u32
     }
 
-    /// Where new `v` begins: in the queue with the least load that suits it (`csched2_res_pick`).
+    /// The first pCPU of new `v`: in the suitable queue with the least load (`csched2_res_pick`).
     pub(super) fn choose(&mut self, view: &View<'_>, v: u32) -> u32 {
         let facts = &view.host().vcpus[v as usize];
         let suits = |q: &usize| facts.affinity.intersects(&self.queues[*q].active);
@@ -105,7 +106,7 @@ impl Credit2 {
         self.cycle(view, v, q)
     }
 
-    /// Queue `q` and the one whose load differs most: the exchange (or move) of vCPUs that evens them out best.
+    /// Balances queue `q` with the queue whose load differs most, by the best exchange (or move) of vCPUs.
     pub(super) fn balance(&mut self, view: &View<'_>, q: usize, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         self.update_load(q, NONE, 0, now_ns);
@@ -119,7 +120,7 @@ impl Credit2 {
             }
         }
         let Some(o) = other else { return };
-        // As in the source, which looks at the last queue of its walk here, not at the one it found.
+        // As in the source, which here looks at the last queue of its walk, not at the one that it found.
         let last = self.queues.len() - 1;
         let most = self.queues[q].b_avgload.max(self.queues[last].b_avgload);
         let cpus = self.queues[q].cpus.max(self.queues[last].cpus);
@@ -170,7 +171,7 @@ impl Credit2 {
         matches!(view.state(Vcpu(v)), State::Running | State::Ready) && !self.units[v as usize].parked
     }
 
-    /// `v` goes over to queue `to`; one that runs when it has left its pCPU.
+    /// Moves `v` to queue `to`. A running vCPU moves when it has left its pCPU.
     fn migrate(&mut self, view: &View<'_>, v: u32, to: usize, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         let cpu = self.units[v as usize].cpu;

@@ -1,8 +1,9 @@
-//! Which pCPU is interrupted for a vCPU that joins its queue?
+//! Chooses the pCPU to interrupt for a vCPU that joins its queue.
 //!
-//! An idle core first (its own pCPU if that is in one), then an idle thread, in the soft affinity before the hard one;
-//! else the pCPU whose vCPU is the most worth preempting: the most credit ahead of, less the resistance to moving, more
-//! where that suits the soft affinities. Sources as in [`super`].
+//! First an idle core (the vCPU's own pCPU, if that core includes it), then an idle thread, in the soft
+//! affinity before the hard one. Otherwise the pCPU whose vCPU is most worth preempting: the largest lead in
+//! credit, minus the resistance to moving, plus a bonus if that suits the soft affinities. Sources as in
+//! [`super`].
 
 use super::{COMPENSATION, CREDIT_INIT, Credit2, NONE};
 use crate::bits::Bits;
@@ -16,7 +17,7 @@ impl Credit2 {
         orders.interrupt(Pcpu(p));
     }
 
-    /// Queued `new` looks for a pCPU (`runq_tickle`).
+    /// Finds a pCPU for queued `new` (`runq_tickle`).
     pub(super) fn tickle(&mut self, view: &View<'_>, new: u32, orders: &mut Orders) {
         let unit = &self.units[new as usize];
         let (cpu, pinned) = (unit.cpu as usize, unit.pinned);
@@ -74,7 +75,7 @@ impl Credit2 {
             view.host().vcpus[v].soft_affinity.as_ref().is_none_or(|soft| soft.contains(p))
         };
         let (mut best, mut most) = (None, 0);
-        // Its own first, then the others in the order of their numbers.
+        // Its own pCPU first, then the others in order of their numbers.
         let own = facts.affinity.contains(cpu).then_some(cpu);
         for i in own.into_iter().chain(facts.affinity.iter().filter(|i| *i != cpu)) {
             let queue = &self.queues[q];
@@ -96,13 +97,14 @@ impl Credit2 {
         best
     }
 
-    /// By how much credit `new` is ahead of who runs on `p` (`tickle_score`); `None` where that may not be preempted.
+    /// The lead in credit of `new` over the vCPU that runs on `p` (`tickle_score`); `None` if that may not be
+    /// preempted.
     fn score(&mut self, view: &View<'_>, new: u32, p: usize) -> Option<i64> {
         let (current, now_ns) = (self.current[p], view.now_ns() as i64);
         if current == NONE {
             return None;
         }
-        // One that was chosen at this very instant is not on its pCPU yet by the engine's books.
+        // If a vCPU was chosen at this same time, the engine does not show it on its pCPU yet.
         let on = view.running(Pcpu(p as u32)) == Some(Vcpu(current));
         let ran_ns = if on { now_ns - view.since_ns(Vcpu(current)) as i64 } else { 0 };
         if self.ratelimit_ns > COMPENSATION && ran_ns <= self.ratelimit_ns - COMPENSATION {

@@ -1,11 +1,11 @@
-//! Where does an entity's virtual time begin when it enters a line, and where when its weight changes?
+//! Sets an entity's virtual time when it enters a line, and when its weight changes.
 
 use super::{Earliest, Lines};
 use crate::sched::fair::unscaled;
 
 impl Lines<Earliest> {
-    /// Gives `e` its virtual time and deadline in `line`, which it is about to enter (`place_entity`). The lag it comes
-    /// with is made larger, because entering shifts the average towards it.
+    /// Gives `e` its virtual time and deadline in `line`, which it is about to enter (`place_entity`). Its
+    /// lag is increased, because entering moves the average towards it.
     pub(super) fn place(&mut self, line: u32, e: u32) {
         let average = self.average(line);
         let l = &self.lines[line as usize];
@@ -24,13 +24,13 @@ impl Lines<Earliest> {
             return;
         }
         if entity.fresh {
-            // Those in line are half through their slices on average.
+            // On average, the entities in line have used half their slices.
             slice /= 2;
         }
         entity.deadline = entity.vruntime + slice;
     }
 
-    /// What it is owed in CPU time stays, within bounds (`reweight_entity`).
+    /// Changes the weight. The CPU time that it is owed stays, within bounds (`reweight_entity`).
     pub(super) fn reweigh(&mut self, e: u32, scaled: i64) {
         let entity = &mut self.entities[e as usize];
         let (old, weight, queued) = (entity.scaled, unscaled(scaled), entity.queued);
@@ -50,12 +50,12 @@ impl Lines<Earliest> {
         let flat = self.rules.flat;
         let line = self.entities[e as usize].line;
         if !self.rules.places_anew {
-            // The average stays where it is (`reweight_eevdf`), so virtual times are relative to it.
+            // The average stays (`reweight_eevdf`), so virtual times are relative to it.
             let average = self.average(line);
             self.unlink(e);
             let entity = &mut self.entities[e as usize];
             let deadline = average + scale(entity.deadline - average);
-            // In 7.3 the end of the protection is moved along.
+            // In 7.3 the end of the protection moves along.
             entity.protected &= deadline == entity.deadline || flat;
             (entity.vruntime, entity.deadline) = (average - lag, deadline);
             self.set_weight(e, scaled);
@@ -70,7 +70,7 @@ impl Lines<Earliest> {
         let l = &self.lines[line as usize];
         let (mut load, mut sum) = (l.weight, l.sum);
         if l.current == e {
-            // It is in the average that it is placed by, with its new weight at its old place.
+            // It is part of the average used for placing it, with its new weight at its old place.
             load += weight;
             sum += i128::from(weight) * i128::from(before);
         }
@@ -83,8 +83,8 @@ impl Lines<Earliest> {
         let entity = &mut self.entities[e as usize];
         entity.vruntime = average - lag;
         entity.deadline = entity.vruntime + left;
-        // The lag is written where the end of the protection is kept (`vlag` and `vprot` are one word); later that
-        // is carried along.
+        // Writing the lag overwrites the end of the protection (`vlag` and `vprot` are one word). Later
+        // kernels keep it.
         entity.protected &= self.rules.carries_protection;
         self.link(line, e);
     }

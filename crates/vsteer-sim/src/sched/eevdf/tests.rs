@@ -38,7 +38,7 @@ fn the_eligible_one_with_the_earliest_deadline_is_best() {
     Earliest::charge(&mut l, 0, 0, 1_000_000);
     assert!(!l.eligible(0) && l.eligible(1));
     assert_eq!(l.best(0), 1);
-    // Protected while eligible only.
+    // Protected only while it is eligible.
     l.lines[0].current = 0;
     l.entities[0].protected = true;
     assert_eq!(l.best(0), 1);
@@ -46,7 +46,8 @@ fn the_eligible_one_with_the_earliest_deadline_is_best() {
     assert_eq!(l.best(0), 0, "it has the earlier deadline as well");
 }
 
-/// What placement is for: who comes back is owed what it was owed when it left, whatever happened meanwhile.
+/// The purpose of placement: an entity that returns is owed what it was owed when it left, whatever happened
+/// in between.
 #[test]
 fn lag_survives_a_sleep() {
     for sleeper in [0, 2] {
@@ -61,7 +62,7 @@ fn lag_survives_a_sleep() {
     }
 }
 
-/// A slice of 3 ms under ticks of 4 ms is renewed at every tick; skipped ticks must leave the same deadline.
+/// A slice of 3 ms with ticks of 4 ms is renewed at every tick. Skipped ticks must lead to the same deadline.
 #[test]
 fn ticks_made_up_for_equal_ticks_that_happened() {
     for slice_ns in [3_000_000, 7_000_000] {
@@ -81,9 +82,10 @@ fn ticks_made_up_for_equal_ticks_that_happened() {
     }
 }
 
-/// Two equals, the first 1 ms ahead of the second and running, then worth a 1/1,024 of a unit more. The average stays, and
-/// so does the distance; placed anew, with itself in the average of 0.5 ms and a lag of -0.5 ms made larger by half (two in
-/// line and itself once more: 3 / 2), it is at 1.25.
+/// Two equal entities; the first is 1 ms ahead of the second and runs. Then its weight grows by 1/1,024 of a
+/// unit. In one case the average stays, and so does the distance. In the other case it is placed again, with
+/// itself in the average of 0.5 ms. Its lag of -0.5 ms grows by half (two in line and itself once more: 3 /
+/// 2), so it is at 1.25.
 #[test]
 fn what_a_new_weight_does_to_the_running_one() {
     for (places_anew, carries, ahead) in
@@ -103,7 +105,8 @@ fn what_a_new_weight_does_to_the_running_one() {
     }
 }
 
-/// One that waits is not in the average that it is placed by: either way it keeps what it is owed, in CPU time.
+/// A waiting entity is not part of the average used for placing it. In both cases it keeps what it is owed,
+/// in CPU time.
 #[test]
 fn a_new_weight_leaves_a_waiting_one_what_it_is_owed() {
     for places_anew in [false, true] {
@@ -116,8 +119,8 @@ fn a_new_weight_leaves_a_waiting_one_what_it_is_owed() {
     }
 }
 
-/// A group that is in line from the start asks for what it did until somebody below it comes or goes; one that asks for less
-/// then ends its protection.
+/// A group that is in line from the start keeps its slice until a task below it wakes or goes to sleep. After
+/// that, an entity that asks for less ends its protection.
 #[test]
 fn a_group_keeps_the_slice_that_it_asked_for() {
     let mut l = lines(&[1024, 1024]);

@@ -3,7 +3,7 @@
 use super::SHARES;
 use crate::policy::{About, Conserving, Parameter};
 
-/// The line in the table.
+/// The entry in the table.
 pub(super) const ABOUT: About = About {
     name: "esxi",
     doc: "proportional share with strict or relaxed co-scheduling, as published of ESX and ESXi",

@@ -1,11 +1,11 @@
-//! Co-stop and co-start: a VM stops as a whole, and starts where there are pCPUs for all of it.
+//! Co-stop and co-start: a VM stops as a whole, and starts when there are pCPUs for all of its vCPUs.
 
 use super::{Esxi, Is, NONE, Unit};
 use crate::policy::{Held, Orders, View};
 use crate::setup::{Pcpu, Vcpu};
 
 impl Esxi {
-    /// All of `vm` stops.
+    /// Stops all vCPUs of `vm`.
     pub(super) fn costop(&mut self, vm: usize, now_ns: i64, orders: &mut Orders) {
         self.machines[vm].stopped = true;
         self.stopped += 1;
@@ -22,7 +22,7 @@ impl Esxi {
         }
     }
 
-    /// Co-stopped VMs, who used least first, start where there are pCPUs for all that want one; `asking` is free.
+    /// Starts co-stopped VMs for which there are enough pCPUs, those that used least first. `asking` is free.
     pub(super) fn costart(&mut self, view: &View<'_>, asking: u32, orders: &mut Orders) {
         if self.stopped == 0 {
             return;
@@ -61,7 +61,7 @@ impl Esxi {
             let free = |p: &usize| {
                 let current = self.current[*p];
                 let open = self.mine[*p] && self.kept[*p] == NONE;
-                // Who waits for it and used less goes first.
+                // A vCPU that waits for this pCPU and used less goes first.
                 let before = |q: &u32| {
                     view.host().allows(Vcpu(*q), Pcpu(*p as u32)) && self.units[*q as usize].used < unit.used
                 };
@@ -73,7 +73,7 @@ impl Esxi {
             let found = allowed.iter().filter(free).min_by_key(|p| (self.current[*p] != NONE, *p));
             match found {
                 Some(p) => self.kept[p] = v,
-                // More vCPUs than it may have pCPUs: those it can have must do.
+                // It has more vCPUs than allowed pCPUs, so the pCPUs that it can have must be enough.
                 None => {
                     missing |= allowed.iter().any(|p| {
                         let kept = self.kept[p];

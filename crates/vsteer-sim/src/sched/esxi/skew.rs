@@ -1,11 +1,12 @@
-//! How far did a VM's vCPUs drift apart? What each used and how far it advanced, and when a skew reaches a limit.
+//! Measures how far a VM's vCPUs drifted apart: what each used, how far it advanced, and when a skew reaches
+//! a limit.
 
 use super::{Coscheduling, Esxi, Is, SHARES, SKEW};
 use crate::policy::{Orders, View};
 use crate::setup::{Pcpu, Vcpu};
 
 impl Esxi {
-    /// Running `v` is charged for its time since it was last.
+    /// Charges running `v` for the time since the last charge.
     pub(super) fn charge(&mut self, v: u32, now_ns: i64) {
         let unit = &mut self.units[v as usize];
         let ns = now_ns - unit.since_ns;
@@ -14,7 +15,7 @@ impl Esxi {
         unit.since_ns = now_ns;
     }
 
-    /// What `v` used up to now.
+    /// What `v` has used up to now.
     pub(super) fn used(&self, v: u32, now_ns: i64) -> i64 {
         let unit = &self.units[v as usize];
         match unit.is {
@@ -42,13 +43,13 @@ impl Esxi {
         self.advanced(v, now_ns) - slowest.expect("it is one of them")
     }
 
-    /// For how long any vCPU of the VM has run.
+    /// How long at least one vCPU of the VM has run.
     pub(super) fn any_ns(&self, vm: usize, now_ns: i64) -> i64 {
         let machine = &self.machines[vm];
         machine.any_ns + if machine.running > 0 { now_ns - machine.any_since_ns } else { 0 }
     }
 
-    /// `v` goes over to another state. One that runs was charged.
+    /// Moves `v` to another state. A running vCPU must have been charged before.
     pub(super) fn turn(&mut self, v: u32, to: Is, now_ns: i64) {
         let vm = self.units[v as usize].vm as usize;
         let any_ns = self.any_ns(vm, now_ns);
@@ -76,7 +77,7 @@ impl Esxi {
         }
     }
 
-    /// When who runs on `p` is to be looked at: its quantum is over, or it is too far ahead.
+    /// When to check the vCPU on `p`: its quantum ends, or it is too far ahead.
     pub(super) fn end_ns(&self, p: usize, now_ns: i64) -> i64 {
         let v = self.current[p];
         let ends_ns = self.ends_ns[p];
@@ -86,17 +87,18 @@ impl Esxi {
         let vm = self.units[v as usize].vm as usize;
         let waits = |s: &u32| matches!(self.units[*s as usize].is, Is::Ready | Is::Stopped);
         let slowest = self.siblings(vm).filter(waits).map(|s| self.advanced(s, now_ns)).min();
-        // Those that advance as well do not fall behind.
+        // Siblings that also advance do not fall behind.
         slowest.map_or(ends_ns, |s| ends_ns.min(now_ns + s + self.costop_ns - self.advanced(v, now_ns)))
     }
 
-    /// Something of `vm` changed: until when may its running vCPUs continue, and when must the skew be checked?
-    /// `asking` is the pCPU that asks, which gets the answer directly.
+    /// Something about `vm` changed. Updates until when its running vCPUs may continue, and when to check the
+    /// skew. `asking` is the pCPU that asks, which gets the answer directly.
     pub(super) fn check(&mut self, vm: usize, now_ns: i64, asking: u32, orders: &mut Orders) {
         if self.mode == Coscheduling::None || self.machines[vm].vcpus < 2 {
             return;
         }
-        // A slowest one that waits catches up with nobody: then there is nothing to look at before it runs.
+        // If the slowest one waits, it catches up with no sibling. Then there is nothing to check until it
+        // runs.
         let advances = |s: u32| matches!(self.units[s as usize].is, Is::On(_) | Is::Blocked);
         let slowest = self.siblings(vm).min_by_key(|s| (self.advanced(*s, now_ns), advances(*s)));
         let catches_up = slowest.is_some_and(advances);
@@ -128,7 +130,7 @@ impl Esxi {
         self.machines[vm].check_ns = check_ns;
     }
 
-    /// A skew of `vm` may have reached its limit.
+    /// Handles a skew of `vm` that may have reached its limit.
     pub(super) fn reached(&mut self, view: &View<'_>, vm: usize, now_ns: i64, orders: &mut Orders) {
         if self.mode == Coscheduling::Strict {
             let any_ns = self.any_ns(vm, now_ns);
@@ -153,7 +155,7 @@ impl Esxi {
         }
     }
 
-    /// Sets the timer to the next check; one that is due now is set already.
+    /// Sets the timer to the next check. If one is due now, its timer is set already.
     pub(super) fn arm(&self, now_ns: i64, orders: &mut Orders) {
         let next = self.machines.iter().map(|m| m.check_ns).min().unwrap_or(i64::MAX);
         if next > now_ns {

@@ -1,34 +1,36 @@
-//! How much did an entity want a CPU recently? The kernel's decaying averages (per-entity load tracking, PELT).
+//! Measures how much an entity recently wanted a CPU, with the kernel's decaying averages (per-entity load
+//! tracking, PELT).
 //!
-//! **Idea.** Time is cut into periods of 1,024 us (in units of 1,024 ns, which the kernel treats as microseconds).
-//! What was wanted in a period counts less with every period that passes, by half after 32 of them: a geometric series,
-//! so one sum is all that has to be kept, and a stretch in which nothing changed is added at once, however long it was.
-//! The average is the sum over the most it can be at this point of the present period.
+//! **Idea.** Time is divided into periods of 1,024 us (in units of 1,024 ns, which the kernel treats as
+//! microseconds). The weight of a period falls with every period that passes, to half after 32 periods. This
+//! is a geometric series, so one sum is enough. An interval without a change is added at once, however long
+//! it was. The average is the sum divided by its largest possible value at this point of the present period.
 //!
-//! Kept of everybody: `load` (weight while it wants to run, waiting or running), `util` (while it runs, of 1,024), and
-//! of tasks `runnable` (as load, without the weight).
+//! Kept for every entity: `load` (its weight while it wants to run, waiting or running) and `util` (while it
+//! runs, of 1,024). Kept for tasks: `runnable` (like load, without the weight).
 //!
-//! The integers are the kernel's, roundings included, but that its clock runs slower on a slow pCPU and while a
-//! group is throttled; here it is the time.
+//! The integers are the kernel's, with the same rounding. One difference: the kernel's clock runs slower on a
+//! slow pCPU and while a group is throttled; here the clock is real time.
 //!
 //! **Source**: kernel/sched/pelt.c and pelt.h of Linux 6.12.117; 6.1.192 has the same. Read, not copied.
 
-/// Periods after which what was counts half (`LOAD_AVG_PERIOD`).
+/// The number of periods after which the past counts half (`LOAD_AVG_PERIOD`).
 const HALF_LIFE: u64 = 32;
-/// What a sum grows to when somebody always wants to run: 1,024 for each period, decayed (`LOAD_AVG_MAX`).
+/// The limit of the sum of an entity that always wants to run: 1,024 for each period, decayed
+/// (`LOAD_AVG_MAX`).
 const MOST: i64 = 47_742;
 /// A period, in units.
 const PERIOD: u64 = 1024;
-/// The least divider there is, at the very beginning of a period (`PELT_MIN_DIVIDER`).
+/// The smallest divider, at the very start of a period (`PELT_MIN_DIVIDER`).
 pub(super) const LEAST_DIVIDER: i64 = MOST - PERIOD as i64;
-/// Averages of time are parts of this (`SCHED_CAPACITY_SCALE`).
+/// Averages of time are fractions of this (`SCHED_CAPACITY_SCALE`).
 pub(super) const WHOLE: i64 = 1024;
 
 /// (2^32 - 1) y^n for n below 32, where y^32 is a half; rounded down.
 const DECAY: [u64; HALF_LIFE as usize] = decays();
 
 const fn decays() -> [u64; HALF_LIFE as usize] {
-    // y = 2^(-1/32), five square roots of a half; in parts of 2^62.
+    // y = 2^(-1/32), that is, five square roots of a half, as a multiple of 2^-62.
     const ONE: u32 = 62;
     let mut y: u128 = 1 << (ONE - 1);
     let mut i = 0;
@@ -63,7 +65,7 @@ const fn root(of: u128) -> u128 {
     }
 }
 
-/// Rest of `sum` after this many periods.
+/// The rest of `sum` after this many periods.
 fn decayed(sum: i64, periods: u64) -> i64 {
     if periods > HALF_LIFE * 63 {
         return 0;
@@ -90,23 +92,24 @@ pub struct Average {
 /// What an entity did since the last update of its averages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Did {
-    /// Its weight where `load_sum` is weighted (lines), or 1, while it wanted to run; else 0.
+    /// While it wanted to run: its weight if `load_sum` is weighted (lines), otherwise 1. 0 if it did not
+    /// want to run.
     pub(super) load: i64,
-    /// How many of it wanted to run, awake: of a task 0 or 1.
+    /// How many of its tasks wanted to run; for a task 0 or 1.
     pub(super) runnable: i64,
     /// Did it run?
     pub(super) running: bool,
 }
 
 impl Average {
-    /// The most that an unweighted sum can be now (`get_pelt_divider`).
+    /// The largest possible unweighted sum now (`get_pelt_divider`).
     #[inline]
     pub(super) fn divider(&self) -> i64 {
         LEAST_DIVIDER + self.part
     }
 
-    /// Tells the averages up to `now_ns`. `weight` is what `load_sum` has to be multiplied by. True where a period
-    /// ended, so that they changed.
+    /// Updates the averages to `now_ns`. `load_sum` must be multiplied by `weight`. True if a period ended,
+    /// so that the averages changed.
     #[inline]
     pub(super) fn advance(&mut self, now_ns: i64, did: Did, weight: i64) -> bool {
         let units = (now_ns - self.last_ns) >> 10;
@@ -133,7 +136,8 @@ impl Average {
             self.runnable_sum = decayed(self.runnable_sum, periods);
             self.util_sum = decayed(self.util_sum, periods);
             if did.load != 0 {
-                // The end of the period that it was in, all of those between, what has passed of this one.
+                // The rest of its former period, all periods between, and the elapsed part of the present
+                // one.
                 let first = decayed(PERIOD as i64 - self.part, periods);
                 let between = MOST - decayed(MOST, periods) - PERIOD as i64;
                 counts = first + between + part;
@@ -164,9 +168,10 @@ mod tests {
         assert_eq!((DECAY[1], DECAY[16], DECAY[31]), (0xfa83_b2da, 0xb504_f333, 0x82cd_8698));
     }
 
-    /// By hand, y = 0.97857: the first period counts 1,024 y (1,002 and a bit, rounded down) when it ends; half a
-    /// period later 512 more are in it. The next end finds (1,002 + 512) y = 1,481 and 512 y = 501 of the second
-    /// half: 1,481.5 + 501.0 rounded down each, 1,982. The divider at the end of a period is 46,718.
+    /// By hand, y = 0.97857: the first period counts 1,024 y (1,002 and a bit, rounded down) when it ends;
+    /// half a period later 512 more are in it. The next end finds (1,002 + 512) y = 1,481 and 512 y = 501 of
+    /// the second half: 1,481.5 + 501.0 rounded down each, 1,982. The divider at the end of a period is
+    /// 46,718.
     #[test]
     fn periods_by_hand() {
         let mut a = Average::default();
@@ -196,7 +201,7 @@ mod tests {
         assert_eq!((a.load, a.load_sum, a.runnable_sum), (0, 0, 0));
     }
 
-    /// A stretch in pieces is the stretch at once, but for a rounding per piece.
+    /// Updating in pieces gives the same as updating at once, except for one rounding per piece.
     #[test]
     fn pieces_are_the_whole() {
         let (mut whole, mut pieces) = (Average::default(), Average::default());
@@ -211,7 +216,8 @@ mod tests {
         assert!((whole.load_sum - pieces.load_sum).abs() < 160, "{} {}", whole.load_sum, pieces.load_sum);
     }
 
-    /// One that wants to run every other 10 ms averages to a half, within what 10 ms of 32 can move it.
+    /// An entity that wants to run every other 10 ms averages to a half, within the change that 10 ms of 32
+    /// can make.
     #[test]
     fn half_the_time_is_half_the_weight() {
         let mut a = Average::default();
@@ -223,7 +229,7 @@ mod tests {
                 (least, most) = (least.min(a.load), most.max(a.load));
             }
         }
-        // The two ends of the sawtooth: x = 1024 / (1 + y^(10 ms)), and 1,024 less that.
+        // The two ends of the sawtooth: x = 1024 / (1 + y^(10 ms)), and 1,024 minus x.
         let y = 2f64.powf(-10.0 / 1.048_576 / 32.0);
         let upper = 1024.0 / (1.0 + y);
         assert!((most as f64 - upper).abs() < 4.0, "{most} {upper}");

@@ -1,14 +1,15 @@
-//! Which entity is preferred if that is fair? The buddies of every line up to the root.
+//! The buddies of every line up to the root: entities that the scheduler prefers if that is fair.
 //!
-//! A task that goes to sleep leaves its siblings to be preferred; under CFS one that preempts is, and after it the
-//! one that it preempted. A task that runs, leaves or yields is no longer a buddy.
+//! A task that goes to sleep makes its siblings preferred. Under CFS, a task that preempts is preferred, and
+//! after it the task that it preempted. A task that runs, leaves or yields is no longer a buddy.
 //!
-//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`set_next_buddy`, `set_last_buddy`, `clear_buddies`).
+//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`set_next_buddy`, `set_last_buddy`,
+//! `clear_buddies`).
 
 use super::{Fair, Line, NONE, Rules};
 
 impl<R: Rules> Fair<R> {
-    /// One of `e`'s own went to sleep and left others in line: at every level up, they are preferred.
+    /// A task below `e` went to sleep and left others in line. `e` and the groups above it become preferred.
     pub(super) fn prefer(&mut self, e: u32) {
         let mut e = e;
         while e != NONE && self.lines.entities[e as usize].queued {
@@ -18,7 +19,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// The same for one that was preempted: it is to come back when its preemptor is done.
+    /// The same for a preempted task, which should continue after its preemptor.
     pub(super) fn prefer_last(&mut self, e: u32) {
         let mut e = e;
         while e != NONE && self.lines.entities[e as usize].queued {
@@ -28,7 +29,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `e` is no longer preferred (or passed over), nor those above it on its account.
+    /// `e` is no longer preferred (or skipped), and neither are the groups above it that were so because of
+    /// `e`.
     #[inline]
     pub(super) fn forget(&mut self, e: u32) {
         let buddies: [fn(&mut Line) -> &mut u32; 3] = [|l| &mut l.next, |l| &mut l.last, |l| &mut l.skip];
@@ -46,8 +48,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `e` has left `line`, where others remain; it slept. Its siblings are preferred unless something above is
-    /// throttled.
+    /// `e` slept and has left `line`, where others remain. Its siblings become preferred unless a line above
+    /// is throttled.
     pub(super) fn prefer_siblings(&mut self, line: u32) {
         let owner = self.lines.lines[line as usize].owner;
         if owner != NONE && !self.lines.lines[line as usize].throttled && !self.held(owner) {

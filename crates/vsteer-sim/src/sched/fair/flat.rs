@@ -1,24 +1,25 @@
-//! One line of tasks per pCPU, whatever groups they are in: the fair class of Linux 7.3.
+//! One line of tasks per pCPU for tasks of all groups: the fair class of Linux 7.3.
 //!
-//! **Idea.** Groups are there for what they are worth. A group's line on a pCPU holds who of it is awake there and
-//! adds up its load, but nobody competes in it: every task stands in the top line of its pCPU ([`Fair::standing`]),
-//! with the weight that the groups above leave it: its part of the first, times that one's part of the next, and so
-//! on ([`Fair::worth`]). That weight is computed when the task joins, when it gets the pCPU, and at every tick
-//! while it runs; a waiting task keeps its weight. Two tasks of one VM are two competitors. When the second joins,
-//! the first keeps the weight it had alone until the next tick.
+//! **Idea.** Groups only determine weights. A group's line on a pCPU holds its awake tasks there and adds up
+//! their load, but no entity competes in it. Every task competes in the top line of its pCPU
+//! ([`Fair::standing`]). Its weight there is what the groups above leave it: its part of the first group,
+//! times that group's part of the next one, and so on ([`Fair::worth`]). This weight is computed when the
+//! task joins, when it gets the pCPU, and at every tick while it runs. A waiting task keeps its weight. Two
+//! tasks of one VM compete separately. When the second joins, the first keeps its former weight until the
+//! next tick.
 //!
-//! A group is worth its weight once for each of its tasks that is runnable on average, for as many as there are pCPUs
+//! A group's weight counts once for each of its tasks that is runnable on average, up to the number of pCPUs
 //! (`cgroup_mode` concur, [`Fair::times`]).
 //!
-//! A slice ends by a timer (`HRTICK`), and that is set in two cases only: for a task that gets the pCPU from
-//! another one, and, while it is not set, when a task joins the line. A task that is picked again at the end of its
-//! slice continues without one, unprotected, until somebody wakes or a tick finds it. That is where waits of
-//! several slices come from on 7.3: without it turns of a vCPU that never sleeps were simulated as 1.4 ms at most
-//! (99 of 100) where 3.2 were recorded.
+//! A slice ends by a timer (`HRTICK`), which is set in only two cases: for a task that gets the pCPU from
+//! another one, and when a task joins the line while the timer is not set. A task that is picked again at the
+//! end of its slice continues without a timer, unprotected, until a task wakes or a tick finds it. This
+//! causes the waits of several slices on 7.3. Without it, the simulated turns of a vCPU that never sleeps
+//! lasted at most 1.4 ms (99 of 100), but 3.2 ms were recorded.
 //!
-//! Where a group's quota is used up, its tasks leave one by one: the running one at once, the others when their
-//! turn comes (`sched_throttle_work`). While none of them is in line the group's averages stand still. When the
-//! next period pays they join again, the last that left first.
+//! If a group's quota is used up, its tasks leave one by one: the running one at once, the others when their
+//! turn comes (`sched_throttle_work`). While none of them is in line, the group's averages stand still. When
+//! the next period pays, they join again, in the reverse order of leaving.
 //!
 //! Source: kernel/sched/fair.c of Linux 7.3.4 (`enqueue_hierarchy`, `__dequeue_task`, `__calc_prop_weight`,
 //! `calc_concur_shares`, `set_next_task_fair`, `hrtick_start_fair`, `hrtick_update`, `wakeup_preempt_fair`,
@@ -32,18 +33,18 @@ use crate::setup::Pcpu;
 /// Why a task leaves its lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaves {
-    /// It sleeps; not eligible, it stays as delayed.
+    /// It sleeps. If it is not eligible, it stays in line as delayed.
     Asleep,
-    /// It stayed so, and its turn has come.
+    /// It stayed as delayed, and its turn has come.
     Delayed,
     /// Its group's quota is used up.
     Throttled,
-    /// To another pCPU.
+    /// It moves to another pCPU.
     Moved,
 }
 
 impl<R: Rules> Fair<R> {
-    /// What stands in the top line for task `v`: itself, where all stand there.
+    /// The entity for task `v` in the top line, if all tasks compete there; otherwise the task's own entity.
     #[inline]
     pub(super) fn standing(&self, v: u32) -> u32 {
         if self.flat { self.first_standing + v } else { v }
@@ -51,10 +52,10 @@ impl<R: Rules> Fair<R> {
 
     /// How many times a group's weight counts (`tg_tasks`, `tg_cpus`).
     ///
-    /// The average of two that never sleep is 2,047 or so of 2,048, and the group's last value stays while the
-    /// change is within a 64th: whether they count twice depends on whether it was reached from above. A VM starts
-    /// with more threads awake than it keeps, and was measured to count twice; so what is short by less than a 32nd
-    /// counts.
+    /// Two tasks that never sleep have an average of about 2,047 of 2,048. The group keeps its last value
+    /// while the change is below a 64th. So whether they count twice would depend on whether the value was
+    /// reached from above. A VM starts with more awake threads than it keeps, and measurements showed it
+    /// counts twice. So this function accepts a value that is too small by less than a 32nd.
     pub(super) fn times(&self, group: u32) -> i64 {
         if !self.flat {
             return 1;
@@ -78,7 +79,7 @@ impl<R: Rules> Fair<R> {
         weight as i64
     }
 
-    /// Sets the weight of a group's entity, and of the line that it is in.
+    /// Sets the weight of a group's entity, and updates its line.
     pub(super) fn weigh(&mut self, e: u32, scaled: i64) {
         let before = self.lines.entities[e as usize].weight;
         self.lines.set_weight(e, scaled);
@@ -89,7 +90,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Into a group's line. In the top line only tasks stand.
+    /// Adds an entity to a group's line. The top line contains only tasks.
     fn join(&mut self, line: u32, e: u32) {
         if self.lines.lines[line as usize].owner != NONE {
             self.lines.link(line, e);
@@ -108,7 +109,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// One more or one less is awake below every line above `v`.
+    /// One more or one less task is awake, in every line above `v`.
     fn count(&mut self, v: u32, more: i32) {
         let mut e = v;
         while e != NONE {
@@ -118,7 +119,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `v` is awake: into all lines above it (`enqueue_task_fair`).
+    /// Awake `v` joins all lines above it (`enqueue_task_fair`).
     pub(super) fn flat_enqueue(&mut self, p: u32, v: u32, now_ns: i64, orders: &mut Orders) {
         let mut line = self.line_of(self.tasks[v as usize].group, p);
         let standing = self.standing(v);
@@ -158,14 +159,15 @@ impl<R: Rules> Fair<R> {
         self.joined(p, now_ns, orders);
     }
 
-    /// Sets the timer to the end of what the running one of `p` asked for, if others are in line (`hrtick_start_fair`).
+    /// Sets the timer to the end of the slice of the running task on `p`, if others are in line
+    /// (`hrtick_start_fair`).
     pub(super) fn set_timer(&mut self, p: u32, now_ns: i64) {
-        /// Least time from now to a timer, and least difference for which a timer is set again.
+        /// The shortest time from now to a timer, and the smallest difference for which a timer is set again.
         const LEAST_NS: i64 = 10_000;
         const APART_NS: i64 = 5_000;
-        /// A timer goes off after the moment it was set to, never at it: by an interrupt's entry. Without it a
-        /// slice that was charged in parts, each rounded down, is found not to be over by a nanosecond, and
-        /// continues without an end.
+        /// A timer fires later than its set time by an interrupt's entry. Without this delay, a slice charged
+        /// in parts, each rounded down, would appear unfinished by a nanosecond and would then continue
+        /// without an end.
         const LATE_NS: i64 = 1_000;
         let Cpu { current, timer_ns, runnable, .. } = self.cpus[p as usize];
         if !self.lines.rules.exact() || self.lines.lines[p as usize].queued < 2 {
@@ -178,12 +180,12 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// A task has joined the line of `p`, so the running task has a slice that ends. Its timer is set if it is not
-    /// (`hrtick_update`): it is not where the slice was over already and the same task was picked again, and such a
-    /// task continues until another task joins or a tick finds it.
+    /// A task has joined the line of `p`, so the running task's slice now has an end. Sets its timer if it is
+    /// not set (`hrtick_update`). It is not set if the slice had ended and the same task was picked again.
+    /// Such a task continues until another task joins or a tick finds it.
     fn joined(&mut self, p: u32, now_ns: i64, orders: &mut Orders) {
         let Cpu { current, timer_ns, .. } = self.cpus[p as usize];
-        // One that went off while nobody else was in line was no event.
+        // If the timer fired while no other task was in line, that was not an event.
         let is_set = timer_ns > now_ns && timer_ns < i64::MAX;
         if current != NONE && !is_set {
             self.cpus[p as usize].timer_ns = i64::MAX;
@@ -200,7 +202,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `v` leaves all lines above it that it is the last of (`__dequeue_task`).
+    /// `v` leaves all lines above it in which it is the last one (`__dequeue_task`).
     pub(super) fn flat_leave(&mut self, p: u32, v: u32, why: Leaves) {
         let now_ns = self.cpus[p as usize].charged_ns;
         let standing = self.standing(v);
@@ -250,8 +252,8 @@ impl<R: Rules> Fair<R> {
         self.lines.entities[v as usize].delayed = false;
     }
 
-    /// Who runs next on `p`; delayed ones whose turn comes leave for good, and those of a throttled group until it
-    /// is paid.
+    /// The next task on `p`. Delayed tasks whose turn comes leave for good. Tasks of a throttled group leave
+    /// until the group is paid.
     pub(super) fn flat_best(&mut self, p: u32, orders: &mut Orders) -> u32 {
         loop {
             let standing = R::pick(&self.lines, p);
@@ -269,14 +271,14 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Awake `v` of a throttled group leaves until that is paid.
+    /// Awake `v` of a throttled group leaves until the group is paid.
     pub(super) fn flat_limit(&mut self, p: u32, v: u32, orders: &mut Orders) {
         self.unlist(p, v);
         self.flat_leave(p, v, Leaves::Throttled);
         self.limit(v, orders);
     }
 
-    /// `next` (or nobody) is current on `p`, and in the lines of all its groups (`set_next_task_fair`).
+    /// Makes `next` (or no task) current on `p`, and in the lines of all its groups (`set_next_task_fair`).
     pub(super) fn flat_current(&mut self, p: u32, next: u32) {
         let Cpu { current: before, charged_ns: now_ns, .. } = self.cpus[p as usize];
         let mut e = before;
@@ -313,7 +315,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// A tick finds `v` running: loads and shares at every level, then its own weight (`task_tick_fair`).
+    /// A tick while `v` runs: updates loads and shares at every level, then the task's own weight
+    /// (`task_tick_fair`).
     pub(super) fn flat_tick(&mut self, p: u32, v: u32) {
         let now_ns = self.cpus[p as usize].charged_ns;
         let mut e = v;
@@ -327,7 +330,7 @@ impl<R: Rules> Fair<R> {
         R::reweigh(&mut self.lines, standing, worth);
     }
 
-    /// Woken `v` against `current`, which runs (`wakeup_preempt_fair`).
+    /// Compares woken `v` with running `current` (`wakeup_preempt_fair`).
     pub(super) fn flat_preempt(&mut self, p: u32, current: u32, v: u32, orders: &mut Orders) {
         let (old, new) = (self.standing(current), self.standing(v));
         loop {

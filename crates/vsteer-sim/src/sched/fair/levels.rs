@@ -1,9 +1,11 @@
-//! From a task up to the top line of its pCPU: joining and leaving at every level, who runs, for how long.
+//! Works on all levels from a task up to the top line of its pCPU: joining and leaving, choosing the next
+//! task, and the length of its turn.
 //!
-//! Where tasks of all groups stand in one line (7.3), [`super::flat`] does what is done here level by level.
+//! If tasks of all groups compete in one line (7.3), [`super::flat`] replaces the work that this file does
+//! level by level.
 //!
-//! What one level is, and what the rules decide there, is in [`super::line`]. A group is in the line above exactly
-//! while its own line holds somebody and is not throttled.
+//! [`super::line`] describes one level and what the rules decide there. A group is in the line above exactly
+//! while its own line has entities and is not throttled.
 
 use super::flat::Leaves;
 use super::share::Then;
@@ -12,7 +14,7 @@ use crate::policy::{Held, Orders};
 use crate::setup::{Group, Pcpu, Vcpu};
 
 impl<R: Rules> Fair<R> {
-    /// The line of `group` on `p`, one that is free where it has none there; and its owner in the line above.
+    /// The line of `group` on `p`; if it has none there, a free one. Also its owner in the line above.
     pub(super) fn line_of(&mut self, group: u32, p: u32) -> u32 {
         if group == Group(0).0 {
             return p;
@@ -27,7 +29,7 @@ impl<R: Rules> Fair<R> {
                 break;
             }
             let out = l.queued == 0 && !l.throttled && !self.lines.entities[l.owner as usize].queued;
-            // One that was never used, else the one whose load is missed least.
+            // A line that was never used, otherwise the one with the least load.
             let left = if l.pcpu == NONE { -1 } else { self.load_left(line) };
             if out && (free == NONE || left < least) {
                 (free, least) = (line, left);
@@ -53,8 +55,8 @@ impl<R: Rules> Fair<R> {
         found
     }
 
-    /// A line whose entities have all gone, though its owner has yet to make up for what it had too much of, or its
-    /// quota for what it owes: both are forgiven.
+    /// A line without entities, whose owner may still owe CPU time or whose quota may still have a debt. Both
+    /// debts are dropped.
     pub(super) fn free_line(&mut self, first: u32, lines: u32) -> u32 {
         let empty = |line: &u32| self.lines.lines[*line as usize].queued == 0;
         let line = (first..first + lines).find(empty).expect("a group has more lines than vCPUs");
@@ -70,7 +72,8 @@ impl<R: Rules> Fair<R> {
         self.lines.lines[self.lines.entities[e as usize].line as usize].owner
     }
 
-    /// Charges who runs on `p` at every level up to `now_ns`; asks for a new decision where a slice or quota is used.
+    /// Charges the running task on `p` at every level up to `now_ns`. Asks for a new decision if a slice or
+    /// quota is used up.
     pub(super) fn charge(&mut self, p: u32, now_ns: i64, orders: &mut Orders) {
         let cpu = &mut self.cpus[p as usize];
         let (from_ns, mut e) = (cpu.charged_ns, cpu.current);
@@ -97,7 +100,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// A tick finds who runs on `p`: loads and shares, and whether it should not go on (`entity_tick`).
+    /// A tick while a task runs on `p`: updates loads and shares, and checks whether the task should stop
+    /// (`entity_tick`).
     pub(super) fn tick(&mut self, p: u32) {
         let Cpu { runnable, charged_ns, mut current, .. } = self.cpus[p as usize];
         if self.flat {
@@ -119,7 +123,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Who is awake on `p` has changed, and with it perhaps when its slice ends.
+    /// The awake tasks on `p` have changed, so the end of the running slice may have changed too.
     pub(super) fn remind(&mut self, p: u32, now_ns: i64, orders: &mut Orders) {
         let cpu = &self.cpus[p as usize];
         if R::SLICES_VARY && cpu.current != NONE && !cpu.resched {
@@ -132,7 +136,8 @@ impl<R: Rules> Fair<R> {
         orders.interrupt(Pcpu(p));
     }
 
-    /// `v` is awake: into line on `p`, and every line above that it is the first of (`enqueue_task_fair`).
+    /// Awake `v` joins its line on `p`, and its groups join every line above in which they are new
+    /// (`enqueue_task_fair`).
     pub(super) fn enqueue(&mut self, p: u32, v: u32, now_ns: i64, orders: &mut Orders) {
         if self.flat {
             self.flat_enqueue(p, v, now_ns, orders);
@@ -151,7 +156,7 @@ impl<R: Rules> Fair<R> {
             }
             self.update_load(e, line, now_ns, Then::Attach);
             self.share_of(e);
-            // A second entity in line: now the running one has a slice that ends.
+            // There is a second entity in line, so the running one's slice now has an end.
             if self.lines.lines[line as usize].queued == 1 {
                 orders.interrupt(Pcpu(p));
             }
@@ -179,8 +184,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Somebody entered `line`; where nobody else is there it has load now, and it may be throttled from the start.
-    /// True where it is throttled.
+    /// An entity entered `line`. If it is the first one, the line has load now, and it may be throttled from
+    /// the start. True if it is throttled.
     pub(super) fn first_in(&mut self, line: u32, now_ns: i64, orders: &mut Orders) -> bool {
         let l = &self.lines.lines[line as usize];
         if l.queued == 1 && l.owner != NONE && !l.throttled {
@@ -190,7 +195,7 @@ impl<R: Rules> Fair<R> {
         self.lines.lines[line as usize].throttled
     }
 
-    /// `v` leaves `p`: asleep, or to go elsewhere.
+    /// `v` leaves `p`, because it sleeps or goes to another pCPU.
     pub(super) fn dequeue(&mut self, p: u32, v: u32, sleep: bool) {
         self.unlist(p, v);
         if self.flat {
@@ -200,8 +205,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `e` leaves its line, and so do the groups that it is the last of (`dequeue_entities`). Asleep and not
-    /// eligible, it stays in line as delayed; one that did leaves for good.
+    /// `e` leaves its line, and so do the groups in which it is the last one (`dequeue_entities`). If it is
+    /// asleep and not eligible, it stays in line as delayed. If it was delayed already, it leaves for good.
     fn leave(&mut self, p: u32, first: u32, sleep: bool) {
         let now_ns = self.cpus[p as usize].charged_ns;
         let (mut e, mut sleeps) = (first, sleep);
@@ -243,7 +248,7 @@ impl<R: Rules> Fair<R> {
         self.update_upwards(e, now_ns);
     }
 
-    /// `e` has left `line`. True where that was the last, and the line's owner has to leave too.
+    /// `e` has left `line`. True if it was the last one, so the line's owner must also leave.
     pub(super) fn close(&mut self, line: u32, e: u32) -> bool {
         let l = &mut self.lines.lines[line as usize];
         if l.current == e {
@@ -256,7 +261,7 @@ impl<R: Rules> Fair<R> {
         true
     }
 
-    /// Who runs next on `p` by its lines; delayed ones whose turn comes leave for good.
+    /// The next task on `p` according to its lines. Delayed entities whose turn comes leave for good.
     pub(super) fn best(&mut self, p: u32, orders: &mut Orders) -> u32 {
         if self.flat {
             return self.flat_best(p, orders);
@@ -279,14 +284,15 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// The line that group entity `e` stands for.
+    /// The line that group entity `e` represents.
     #[inline]
     pub(super) fn line_below(&self, e: u32) -> u32 {
         // Lines of groups and their owners were made in pairs.
         e - self.tasks.len() as u32 + self.cpus.len() as u32
     }
 
-    /// `next` (or nobody) is current on `p` at all its levels; where a level changes hands, the new one is protected.
+    /// Makes `next` (or no task) current on `p` at all its levels. At each level that changes, the new entity
+    /// is protected.
     pub(super) fn make_current(&mut self, p: u32, next: u32) {
         if self.cpus[p as usize].current == next {
             return;
@@ -298,7 +304,7 @@ impl<R: Rules> Fair<R> {
         }
         self.cpus[p as usize].current = next;
         if next != NONE {
-            // Who ran last is the last to be moved to another pCPU.
+            // The task that ran last is the last one to be moved to another pCPU.
             self.unlist(p, next);
             self.list(p, next);
             if self.flat {
@@ -343,7 +349,7 @@ impl<R: Rules> Fair<R> {
         at == e
     }
 
-    /// Woken `v` against who runs on `p`: compared in the line that both have in common.
+    /// Compares woken `v` with the running task on `p`, in the line that both have in common.
     pub(super) fn preempt(&mut self, p: u32, v: u32, orders: &mut Orders) {
         let Cpu { current, above, .. } = self.cpus[p as usize];
         if above {
@@ -387,8 +393,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// How long who runs on `p` may go on: to the timer of its slice; to the tick that finds a slice or a quota
-    /// used up, at any level; or to the next tick, where that may change what a group is worth.
+    /// How long the running task on `p` may continue: to its slice timer; or to the tick that finds a slice
+    /// or a quota used up, at any level; or to the next tick, if that tick may change a group's weight.
     pub(super) fn slice(&self, p: u32, now_ns: i64) -> u64 {
         let (mut least_ns, mut exact_ns) = (i64::MAX, i64::MAX);
         let Cpu { current, runnable, timer_ns, .. } = self.cpus[p as usize];
@@ -401,7 +407,7 @@ impl<R: Rules> Fair<R> {
                 least_ns = slice_ns(standing);
             }
             if !self.lines.entities[standing as usize].protected {
-                // Every tick asks whether it should go on.
+                // Every tick checks whether it should stop.
                 least_ns = 1;
             }
         }

@@ -1,10 +1,10 @@
-//! Entities in lines, and what the rules of a fair class decide about them.
+//! Entities in lines, and the decisions of a fair class's rules about them.
 //!
-//! A line is what the kernel calls a `cfs_rq`: the entities (tasks, or groups as a whole) that compete at one level on
-//! one pCPU, the running one among them. Virtual time runs at 1,024 / weight of real time.
+//! A line is the kernel's `cfs_rq`: the entities (tasks, or whole groups) that compete at one level on one
+//! pCPU, including the running one. Virtual time advances at 1,024 / weight of real time.
 //!
-//! The kernel keeps the weighted sum of virtual times relative to a moving base in 64 bits; here it is absolute in 128,
-//! which is the same value without the care.
+//! The kernel keeps the weighted sum of virtual times relative to a moving base in 64 bits. Here the sum is
+//! absolute in 128 bits, which gives the same value more simply.
 
 use super::NONE;
 use crate::policy::{About, Values};
@@ -16,32 +16,32 @@ pub(in crate::sched) const NICE_0: i64 = 1024;
 /// A task or a group on one pCPU.
 #[derive(Debug, Clone)]
 pub struct Entity {
-    /// In whole units, of which nice 0 is 1,024.
+    /// In whole units; nice 0 is 1,024.
     pub(in crate::sched) weight: i64,
-    /// In 1/1,024 of them: precision of a group's worth on a pCPU.
+    /// In 1/1,024 of these units, the precision of a group's weight on a pCPU.
     pub(in crate::sched) scaled: i64,
     pub(in crate::sched) vruntime: i64,
     pub(in crate::sched) deadline: i64,
-    /// While it is in no line: what it was owed when it left.
+    /// While it is in no line: the time that it was owed when it left.
     pub(in crate::sched) vlag: i64,
     pub(in crate::sched) next: u32,
     prev: u32,
-    /// The line it is in, or was in last.
+    /// The present or last line.
     pub(in crate::sched) line: u32,
     pub(in crate::sched) queued: bool,
-    /// It sleeps, and stays in line until what it had too much of is made up (`sched_delayed`).
+    /// It sleeps, but stays in line until it has made up for time that it had too much (`sched_delayed`).
     pub(in crate::sched) delayed: bool,
     /// The deadline is relative to the virtual time, because the entity is moving.
     pub(in crate::sched) relative: bool,
-    /// Protected until its deadline changes (`RUN_TO_PARITY`). As in the source, that is so when its slice is renewed,
-    /// and until 6.17 also when its weight is: a group whose share a tick changes may be preempted before its slice is
-    /// used.
+    /// Protected until its deadline changes (`RUN_TO_PARITY`). As in the source, the deadline changes when
+    /// its slice is renewed, and until 6.17 also when its weight changes. So a group whose share changes at a
+    /// tick may be preempted before its slice is used.
     pub(in crate::sched) protected: bool,
-    /// CPU time since it became the running one of its line.
+    /// CPU time since it became the running entity of its line.
     pub(in crate::sched) ran_ns: i64,
-    /// A group asks for so much at a time that was set since; 0: what tasks ask for.
+    /// The slice that a group asked for before the base slice was changed; 0 if it uses the tasks' slice.
     pub(in crate::sched) kept_ns: i64,
-    /// A task never queued before; a group is taken to be one that was.
+    /// A task that was never queued. A group always counts as queued before.
     pub(in crate::sched) fresh: bool,
 }
 
@@ -66,7 +66,7 @@ impl Entity {
         }
     }
 
-    /// Virtual time that `ns` of CPU are for it.
+    /// The virtual time for `ns` of CPU time.
     pub(in crate::sched) fn virtual_of(&self, ns: i64) -> i64 {
         if self.weight == NICE_0 {
             ns
@@ -75,7 +75,7 @@ impl Entity {
         }
     }
 
-    /// CPU time after which its virtual time has grown by at least `ns`.
+    /// The CPU time after which its virtual time has grown by at least `ns`.
     pub(in crate::sched) fn real_of(&self, ns: i64) -> i64 {
         let real = i128::from(ns) * i128::from(self.weight);
         (real + i128::from(NICE_0) - 1).div_euclid(i128::from(NICE_0)) as i64
@@ -87,30 +87,30 @@ impl Entity {
 pub struct Line {
     pub(in crate::sched) head: u32,
     tail: u32,
-    /// Entities in it, delayed ones too.
+    /// The number of entities, including delayed ones.
     pub(in crate::sched) queued: u32,
     pub(in crate::sched) weight: i64,
     pub(in crate::sched) sum: i128,
-    /// Who of them runs.
+    /// The running entity.
     pub(in crate::sched) current: u32,
     /// The `next` buddy: the entity to prefer if that is fair.
     pub(in crate::sched) next: u32,
-    /// The `last` buddy: who was preempted, to be preferred after its preemptor.
+    /// The `last` buddy: the preempted entity, to be preferred after its preemptor.
     pub(in crate::sched) last: u32,
-    /// The `skip` buddy: who yielded.
+    /// The `skip` buddy: the entity that yielded.
     pub(in crate::sched) skip: u32,
-    /// The entity that stands for this line one level up; `NONE` at the top.
+    /// The entity that represents this line one level up; `NONE` at the top.
     pub(in crate::sched) owner: u32,
     pub(in crate::sched) pcpu: u32,
     pub(in crate::sched) group: u32,
-    /// Tasks below it that are awake, throttled ones not among them. Kept where tasks stand in the top line.
+    /// Awake tasks below it, except throttled ones. Used only if tasks compete in the top line.
     pub(in crate::sched) awake: u32,
-    /// Virtual time when the last one left: where the next one begins.
+    /// Virtual time when the last entity left, from which the next one starts.
     pub(in crate::sched) floor: i64,
     /// With a quota: what is left of the share this pCPU took, ns.
     pub(in crate::sched) runtime_ns: i64,
     pub(in crate::sched) throttled: bool,
-    /// Which throttling of the pool it was.
+    /// The number of the pool's throttling that throttled it.
     pub(in crate::sched) throttled_as: u64,
 }
 
@@ -138,40 +138,41 @@ impl Line {
     }
 }
 
-/// What a fair class decides: who of a line runs, for how long, and where a newcomer's virtual time begins.
+/// The decisions of a fair class: which entity of a line runs, for how long, and the first virtual time of a
+/// new entity.
 ///
-/// Everything else (the tree of groups, quotas, who runs on which pCPU) is the same for all of them.
+/// Everything else (the tree of groups, quotas, the choice of pCPUs) is the same for all fair classes.
 pub trait Rules: Sized {
-    /// The line in the table of the scheduler that they are the fair class of.
+    /// The table entry of the scheduler that uses these rules.
     const ABOUT: About;
-    /// Does a slice depend on who else is awake on the pCPU?
+    /// Does the length of a slice depend on the other awake tasks on the pCPU?
     const SLICES_VARY: bool = false;
-    /// Is the class kept from starving by a server (since 6.12), or by throttling those above it?
+    /// Does a server protect the class from starving (since 6.12), or throttling of the classes above it?
     const FAIR_SERVER: bool;
-    /// Is a task that preempts on waking preferred, and the one that it preempts after it?
+    /// Is a task that preempts at its wake-up preferred, and after it the task that it preempted?
     const BUDDIES: bool = false;
-    /// How long a line waits before it tells its group its load again.
+    /// The shortest time between two reports of a line's load to its group.
     const TELL_EVERY_NS: i64;
-    /// Does a group keep its weight on a pCPU where nobody of it is in line any longer?
+    /// Does a group keep its weight on a pCPU after its last entity there has left the line?
     const EMPTY_KEEPS_WEIGHT: bool;
 
-    /// Does each task stand in the top line of its pCPU, whatever groups it is in?
+    /// Does each task compete in the top line of its pCPU, whatever its groups?
     fn flat(&self) -> bool {
         false
     }
 
-    /// Do slices end by a timer of their own, and not at the tick that finds them used?
+    /// Do slices end by their own timer, instead of at the tick that finds them used?
     fn exact(&self) -> bool {
         false
     }
 
     /// The rules with these parameters.
     fn new(host: &Host, values: &Values) -> Self;
-    /// Somebody below group entity `e` came or went.
+    /// A task below group entity `e` woke or went to sleep.
     fn told(_l: &mut Lines<Self>, _e: u32, _now_ns: i64) {}
     /// `e` joins `line`.
     fn enter(l: &mut Lines<Self>, line: u32, e: u32);
-    /// `e` leaves its line. `sleep`: it has nothing to do; else it only moves.
+    /// `e` leaves its line. `sleep`: it has nothing to do; otherwise it only moves.
     fn leave(l: &mut Lines<Self>, e: u32, sleep: bool);
     /// Does `e`, going to sleep, stay in line for now?
     fn stays(_l: &Lines<Self>, _e: u32) -> bool {
@@ -182,27 +183,27 @@ pub trait Rules: Sized {
         let entity = &mut l.entities[e as usize];
         (entity.delayed, entity.protected) = (true, false);
     }
-    /// One that stayed leaves for good.
+    /// A delayed entity leaves for good.
     fn leave_delayed(l: &mut Lines<Self>, e: u32) {
         Self::leave(l, e, true);
     }
-    /// One that stayed wakes.
+    /// A delayed entity wakes.
     fn undelay(_l: &mut Lines<Self>, _e: u32) {}
     /// Changes the weight, in 1/1,024 of the unit.
     fn reweigh(l: &mut Lines<Self>, e: u32, scaled: i64);
-    /// Running `e` used `ns` of CPU since `from_ns`. True where it should not go on.
+    /// Running `e` used `ns` of CPU since `from_ns`. True if it should stop.
     fn charge(l: &mut Lines<Self>, e: u32, from_ns: i64, ns: i64) -> bool;
-    /// A tick finds `e` running, of `running` on its pCPU. True where it should not go on.
+    /// A tick while `e` runs, with `running` tasks on its pCPU. True if it should stop.
     fn tick(_l: &mut Lines<Self>, _e: u32, _running: u32) -> bool {
         false
     }
-    /// `e` becomes the running one of its line.
+    /// `e` becomes the running entity of its line.
     fn picked(l: &mut Lines<Self>, e: u32);
-    /// Who of the line runs.
+    /// The entity of the line that should run.
     fn pick(l: &Lines<Self>, line: u32) -> u32;
-    /// Does `new`, which woke, take over from `old`, which runs, in the line of both?
+    /// Does woken `new` preempt running `old` in their common line?
     fn preempts(l: &mut Lines<Self>, old: u32, new: u32) -> bool;
-    /// After how much CPU time running `e`, one of several in its line, is to be looked at by a tick.
+    /// The CPU time after which a tick should check running `e`, which is one of several in its line.
     fn slice_ns(l: &Lines<Self>, e: u32, running: u32) -> i64;
     /// Running `e` yields.
     fn forfeit(l: &mut Lines<Self>, e: u32);
@@ -221,7 +222,7 @@ pub struct Lines<R> {
 }
 
 impl<R> Lines<R> {
-    /// To the end of `line`.
+    /// Appends `e` to `line`.
     pub(in crate::sched) fn link(&mut self, line: u32, e: u32) {
         let tail = self.lines[line as usize].tail;
         let entity = &mut self.entities[e as usize];
@@ -243,7 +244,7 @@ impl<R> Lines<R> {
         l.sum += i128::from(weight) * i128::from(vruntime);
     }
 
-    /// Off its line.
+    /// Removes `e` from its line.
     pub(in crate::sched) fn unlink(&mut self, e: u32) {
         let entity = &mut self.entities[e as usize];
         entity.queued = false;
@@ -266,12 +267,12 @@ impl<R> Lines<R> {
         l.weight -= weight;
         l.sum -= i128::from(weight) * i128::from(vruntime);
         if l.queued == 0 {
-            // Alone it was the average of its line.
+            // Alone in line, its virtual time was the average.
             l.floor = l.floor.max(vruntime);
         }
     }
 
-    /// `e` gives up the pCPU and stays in line: behind those of the same deadline.
+    /// `e` gives up the pCPU and stays in line, behind entities with the same deadline.
     pub(in crate::sched) fn put_back(&mut self, e: u32) {
         let line = self.entities[e as usize].line;
         if self.entities[e as usize].queued && self.lines[line as usize].tail != e {

@@ -1,44 +1,45 @@
-//! The load of everybody in line, and of every line: the sums, and how a part of them comes and goes.
+//! The load of every entity and line: the sums, and how the load of one entity enters and leaves them.
 //!
-//! A task takes its load along: when it wakes elsewhere, the old line removes the load at its next update;
-//! when it is moved while it waits, at once. What a line gains or loses so is passed on to the group's entity in the
-//! line above (`propagate`), a step at every look.
+//! A task takes its load along. If it wakes on another pCPU, the old line removes the load at its next
+//! update. If it is moved while it waits, the old line removes the load at once. The line passes such a
+//! change on to the group's entity in the line above (`propagate`), one level at each update.
 //!
-//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`attach_entity_load_avg`, `update_tg_cfs_load` and
-//! others, named below). Read, not copied.
+//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`attach_entity_load_avg`, `update_tg_cfs_load`
+//! and others, named below). Read, not copied.
 
 use super::NONE;
 use super::average::{Average, LEAST_DIVIDER, WHOLE};
 
-/// Of a task or of a group on one pCPU.
+/// The load of a task, or of a group on one pCPU.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Own {
     pub(super) average: Average,
-    /// Is its load in its line's?
+    /// Is its load part of its line's load?
     pub(super) attached: bool,
 }
 
-/// Of a line.
+/// The load of a line.
 #[derive(Debug, Clone)]
 pub(super) struct Below {
     pub(super) average: Average,
-    /// Of tasks that woke elsewhere, to be given up: how many, and what they were.
+    /// Tasks that woke on another pCPU and must be removed: their number, and their loads.
     pub(super) left: u32,
     pub(super) left_load: i64,
     pub(super) left_util: i64,
     pub(super) left_runnable: i64,
-    /// Has something to be passed on to the entity that stands for it, and how much of `load_sum` without weight?
+    /// Is there a change to pass on to the entity that represents the line? And how much of `load_sum`,
+    /// without weight?
     pub(super) passes_on: bool,
     pub(super) passed_sum: i64,
-    /// Last values passed to the group (load, and number of runnable entities in parts of 1,024), and when.
+    /// Last values reported to the group (load, and number of runnable entities in 1/1,024), and when.
     pub(super) told: i64,
     pub(super) told_runnable: i64,
     pub(super) told_ns: i64,
-    /// Among those of its pCPU and depth that have load.
+    /// Neighbours in the list of lines with load, of its pCPU and depth.
     pub(super) next: u32,
     pub(super) prev: u32,
     pub(super) listed: bool,
-    /// Its clock stands still since then (it is throttled and empty), and this is its further delay.
+    /// The time at which its clock stopped (the line is throttled and empty), and the sum of earlier stops.
     stopped_ns: Option<i64>,
     behind_ns: i64,
 }
@@ -94,17 +95,17 @@ pub(super) struct Loads {
     pub(super) below: Vec<Below>,
     /// By group: sum of the values from its lines.
     pub(super) groups: Vec<i64>,
-    /// The same of how many are runnable.
+    /// The same for the number of runnable entities.
     pub(super) groups_runnable: Vec<i64>,
     /// The first line of every pCPU and depth that has load.
     pub(super) heads: Vec<u32>,
     pub(super) depths: usize,
-    /// When each pCPU's lines were looked at last.
+    /// When each pCPU's lines were last updated.
     pub(super) looked_ns: Vec<i64>,
 }
 
 impl Loads {
-    /// `depths`: how deep groups lie, the root included.
+    /// `depths`: the number of levels of groups, including the root.
     pub(super) fn new(entities: usize, lines: usize, groups: usize, pcpus: usize, depths: usize) -> Loads {
         Loads {
             own: vec![Own::default(); entities],
@@ -156,20 +157,20 @@ impl Loads {
         line.load_sum += weight * own.load_sum;
     }
 
-    /// The other way (`dequeue_load_avg`).
+    /// Subtracts `own`'s load from its line's (`dequeue_load_avg`).
     pub(super) fn subtract(&mut self, e: u32, line: u32, weight: i64) {
         let (own, line) = (&self.own[e as usize].average, &mut self.below[line as usize].average);
         take_off(&mut line.load, &mut line.load_sum, own.load, weight * own.load_sum);
     }
 
-    /// `e`'s load is part of its line's from now on (`attach_entity_load_avg`).
+    /// Makes `e`'s load part of its line's (`attach_entity_load_avg`).
     pub(super) fn attach(&mut self, e: u32, line: u32, weight: i64) {
         let of_line = &self.below[line as usize].average;
         let divider = of_line.divider();
         let own = &mut self.own[e as usize];
         own.attached = true;
         let a = &mut own.average;
-        // Their periods begin together.
+        // Both use the same start of periods.
         (a.last_ns, a.part) = (of_line.last_ns, of_line.part);
         a.util_sum = a.util * divider;
         a.runnable_sum = a.runnable * divider;
@@ -186,7 +187,7 @@ impl Loads {
         below.pass_on(load_sum);
     }
 
-    /// It is not any longer (`detach_entity_load_avg`).
+    /// Removes `e`'s load from its line's (`detach_entity_load_avg`).
     pub(super) fn detach(&mut self, e: u32, line: u32, weight: i64) {
         self.subtract(e, line, weight);
         let own = &mut self.own[e as usize];
@@ -198,7 +199,7 @@ impl Loads {
         below.pass_on(-load_sum);
     }
 
-    /// What woke elsewhere is given up. True where anything did.
+    /// Removes the load of tasks that woke on another pCPU. True if there were any.
     pub(super) fn give_up(&mut self, line: u32) -> bool {
         let below = &mut self.below[line as usize];
         if below.left == 0 {
@@ -215,8 +216,9 @@ impl Loads {
         true
     }
 
-    /// Passes on what `below`'s line gained or lost to `e`, which stands for it in `line` (`update_tg_cfs_util`,
-    /// `update_tg_cfs_load`). `weight` is `e`'s, `weight_below` that of all in its own line.
+    /// Passes the changes of `below`'s line on to `e`, which represents it in `line` (`update_tg_cfs_util`,
+    /// `update_tg_cfs_load`). `weight` is `e`'s weight, `weight_below` the weight of all entities in its own
+    /// line.
     pub(super) fn pass_on(&mut self, e: u32, line: u32, below: u32, weight: i64, weight_below: i64) {
         let from = &mut self.below[below as usize];
         from.passes_on = false;
@@ -242,10 +244,10 @@ impl Loads {
             return;
         }
         let sum = if passed > 0 {
-            // As if those who came never wanted to run at the same time as those there.
+            // Assumes that the new tasks never wanted to run at the same time as the others.
             (own.load_sum + passed).min(divider)
         } else {
-            // As if all that are left wanted to run alike.
+            // Assumes that all remaining tasks wanted to run equally much.
             let each = if weight_below > 0 { load_sum / weight_below } else { 0 };
             own.load_sum.min(each)
         };
@@ -262,7 +264,7 @@ impl Loads {
     }
 }
 
-/// A part leaves a whole. Roundings may have made the parts larger than that.
+/// Subtracts a part from a whole. Because of rounding, the parts may be larger than the whole.
 fn take_off(average: &mut i64, sum: &mut i64, less: i64, less_sum: i64) {
     *average = (*average - less).max(0);
     *sum = (*sum - less_sum).max(*average * LEAST_DIVIDER);

@@ -1,4 +1,4 @@
-//! The parameters that both fair classes have.
+//! The parameters of both fair classes.
 
 use super::super::super::policy::Parameter;
 
@@ -11,7 +11,7 @@ pub const HZ: Parameter = Parameter {
     min: 24,
     max: 10_000,
 };
-/// What a pCPU takes of a quota at a time.
+/// How much a pCPU takes from a quota at a time.
 pub const BANDWIDTH_SLICE: Parameter = Parameter {
     name: "cfs_bandwidth_slice_us",
     doc: "time that a pCPU takes from the group's quota at once",
@@ -20,7 +20,7 @@ pub const BANDWIDTH_SLICE: Parameter = Parameter {
     min: 100,
     max: 1_000_000,
 };
-/// How the periods of quotas lie to each other.
+/// How the starts of quota periods are offset from each other.
 pub const QUOTA_PHASES: Parameter = Parameter {
     name: "quota_phases",
     doc: "seed of the random offset of each group's periods; 0: all periods begin together",
@@ -29,7 +29,7 @@ pub const QUOTA_PHASES: Parameter = Parameter {
     min: 0,
     max: 1_000_000,
 };
-/// Between passes of balancing.
+/// The time between passes of balancing.
 pub const BALANCE: Parameter = Parameter {
     name: "balance_ms",
     doc: "time between load balancing passes; idle pCPUs balance at every pass, busy ones at every 16th",

@@ -1,7 +1,7 @@
-//! On which pCPU does a woken task run, and which pCPUs pull tasks from others?
+//! Chooses the pCPU of a woken task, and the pCPUs that pull tasks from others.
 //!
-//! A wake-up looks for an idle pCPU no further than its last-level cache (`select_idle_sibling`); everything else is
-//! balancing: by a pCPU that becomes idle at once, by the others now and then.
+//! A wake-up searches for an idle pCPU only in its last-level cache (`select_idle_sibling`). The rest is
+//! balancing: a pCPU that becomes idle pulls at once, the others from time to time.
 
 use super::{BALANCE, Fair, NONE, Rules};
 use crate::bits::after;
@@ -9,8 +9,9 @@ use crate::policy::{Orders, View};
 use crate::setup::{Pcpu, Vcpu};
 
 impl<R: Rules> Fair<R> {
-    /// The pCPU for `v`, which wakes: its last one where that is idle, else an idle core of that cache, else an idle
-    /// thread of it, else its last one. One that never ran goes where the fewest are.
+    /// The pCPU for `v`, which wakes: its last one if that is idle, otherwise an idle core of that cache,
+    /// otherwise an idle thread of it, otherwise its last one. A task that never ran goes to the pCPU with
+    /// the fewest tasks.
     pub(super) fn select(&self, view: &View<'_>, v: Vcpu) -> u32 {
         let host = view.host();
         let allowed = &host.vcpus[v.i()].affinity;
@@ -37,13 +38,13 @@ impl<R: Rules> Fair<R> {
                 return p as u32;
             }
         }
-        // No core is idle as a whole: before others, a thread of its own.
+        // If no whole core is idle, an idle thread of its own core comes before others.
         let own = &host.cores[host.pcpus[before as usize].core as usize];
         let beside = own.iter().find(|p| self.idle.contains(*p) && allowed.contains(*p));
         beside.or(thread).map_or(before, |p| p as u32)
     }
 
-    /// Tasks that want this pCPU.
+    /// The number of tasks that want this pCPU.
     fn load(&self, p: usize) -> u32 {
         self.cpus[p].runnable + u32::from(self.cpus[p].above)
     }
@@ -53,7 +54,7 @@ impl<R: Rules> Fair<R> {
         core.len() - core.common(&self.idle)
     }
 
-    /// Onto the list of runnable tasks of `p`.
+    /// Adds `v` to the list of runnable tasks of `p`.
     pub(super) fn list(&mut self, p: u32, v: u32) {
         let cpu = &mut self.cpus[p as usize];
         let tail = std::mem::replace(&mut cpu.tail, v);
@@ -69,7 +70,7 @@ impl<R: Rules> Fair<R> {
         (task.prev, task.next, task.runnable) = (tail, NONE, true);
     }
 
-    /// Off that list, if it is on it.
+    /// Removes `v` from that list, if it is there.
     pub(super) fn unlist(&mut self, p: u32, v: u32) {
         let task = &mut self.tasks[v as usize];
         if !std::mem::take(&mut task.runnable) {
@@ -92,7 +93,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// A task that waits on `from` and may run on `to`: the one that waits there longest.
+    /// A task that waits on `from` and may run on `to`; the one that has waited longest.
     fn movable(&self, view: &View<'_>, from: usize, to: usize) -> Option<u32> {
         let mut v = self.cpus[from].head;
         while v != NONE {
@@ -104,8 +105,8 @@ impl<R: Rules> Fair<R> {
         None
     }
 
-    /// From which pCPU `p` should pull a task that waits: the one with the most runnable tasks in its core, else in its
-    /// cache, its node, the pool. `more`: by how many tasks that one has to be ahead.
+    /// The pCPU from which `p` should pull a waiting task: the one with the most runnable tasks in its core,
+    /// otherwise in its cache, its node, the pool. `more`: by how many tasks it must be ahead.
     fn busiest(&self, view: &View<'_>, p: usize, more: u32) -> Option<(usize, u32)> {
         let host = view.host();
         let place = &host.pcpus[p];
@@ -132,7 +133,7 @@ impl<R: Rules> Fair<R> {
         })
     }
 
-    /// Idle `p` takes a task that waits elsewhere. True when it got one.
+    /// Idle `p` takes a task that waits on another pCPU. True if it got one.
     pub(super) fn pull(&mut self, view: &View<'_>, p: u32, orders: &mut Orders) -> bool {
         if self.balancing {
             self.look(p, view.now_ns() as i64, true);
@@ -150,7 +151,7 @@ impl<R: Rules> Fair<R> {
         self.enqueue(to, v, now_ns, orders);
     }
 
-    /// Balancing is awake while anybody waits: does somebody on `p`?
+    /// Balancing is active while a task waits anywhere. Activates it if one waits on `p`.
     pub(super) fn watch_balance(&mut self, view: &View<'_>, p: u32, orders: &mut Orders) {
         if !self.balancing && self.load(p as usize) > 1 {
             self.balancing = true;
@@ -158,7 +159,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// One pass: idle pCPUs are woken to pull; at every 16th, busy ones pull where that makes things more even.
+    /// One pass: wakes idle pCPUs so that they pull. At every 16th pass, busy ones also pull if that makes
+    /// the numbers more even.
     pub(super) fn balance(&mut self, view: &View<'_>, orders: &mut Orders) {
         self.passes += 1;
         self.balancing = false;

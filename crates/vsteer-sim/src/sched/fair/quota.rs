@@ -1,10 +1,11 @@
-//! Quotas: when has a group used its quota in a period, and when does it continue?
+//! Quotas: when a group has used its quota in a period, and when it continues.
 //!
-//! A group's quota fills a pool at the start of each period. A pCPU on which the group runs takes slices of 5 ms out of
-//! it; when its share is used and the pool is empty, the group's line there is throttled: it leaves the line above, and
-//! everything below it waits, limited, until the next period pays what it owes.
+//! At the start of each period, a group's quota fills a pool. A pCPU on which the group runs takes slices of
+//! 5 ms from the pool. If its share is used and the pool is empty, the group's line there is throttled. It
+//! leaves the line above, and everything below it waits as limited until the next period pays its debt.
 //!
-//! Source: kernel/sched/fair.c, Linux 6.12.117 (`account_cfs_rq_runtime`, `throttle_cfs_rq`, `distribute_cfs_runtime`).
+//! Source: kernel/sched/fair.c, Linux 6.12.117 (`account_cfs_rq_runtime`, `throttle_cfs_rq`,
+//! `distribute_cfs_runtime`).
 
 use super::share::Then;
 use super::{Entity, Fair, NONE, QUOTA, Rules};
@@ -13,7 +14,7 @@ use crate::setup::{Pcpu, Vcpu};
 use vsteer_core::nouns::Quota;
 use vsteer_core::random::Random;
 
-/// What a line keeps of its share when it empties (`min_cfs_rq_runtime`).
+/// The share that a line keeps when it empties (`min_cfs_rq_runtime`).
 pub(super) const KEEP_NS: i64 = 1_000_000;
 
 /// A group's bandwidth.
@@ -23,16 +24,17 @@ pub(super) struct Bandwidth {
     period_ns: i64,
     /// Offset of the periods from multiples of their length, ns.
     phase_ns: i64,
-    /// What is left in the pool.
+    /// The rest in the pool.
     runtime_ns: i64,
-    /// When the next period begins; 0 while nobody asks.
+    /// The start of the next period; 0 while no line asks.
     next_ns: i64,
-    /// Periods in a row that nobody took anything.
+    /// No line has taken anything since the start of the period.
     idle: bool,
 }
 
 impl Bandwidth {
-    /// One whose periods begin with one at `begins_ns`, else where `phases` draws, else together with all others.
+    /// A bandwidth whose periods have a start at `begins_ns`. Without it, `phases` draws the offset. Without
+    /// both, all periods start together.
     pub(super) fn new(quota: Quota, begins_ns: Option<u64>, phases: &mut Option<Random>) -> Bandwidth {
         let (quota_ns, period_ns) = (quota.quota_us as i64 * 1000, quota.period_us * 1000);
         let drawn_ns = phases.as_mut().map_or(0, |r| r.within(0, period_ns - 1));
@@ -48,7 +50,7 @@ impl Bandwidth {
 }
 
 impl<R: Rules> Fair<R> {
-    /// `ns` of `line`'s share are used. True where nothing is left of it, nor of the pool.
+    /// Uses `ns` of `line`'s share. True if nothing is left in the share and in the pool.
     pub(super) fn spend(&mut self, line: u32, now_ns: i64, ns: i64, orders: &mut Orders) -> bool {
         let l = &mut self.lines.lines[line as usize];
         if !self.quotas || self.branches[l.group as usize].quota.is_none() {
@@ -61,14 +63,15 @@ impl<R: Rules> Fair<R> {
         !self.take(line, now_ns, self.quota_slice_ns, orders)
     }
 
-    /// Fills `line`'s share up to `target_ns` from the pool, as far as that goes. True when something is in it.
+    /// Fills `line`'s share up to `target_ns` from the pool, as far as possible. True if the share is not
+    /// empty.
     fn take(&mut self, line: u32, now_ns: i64, target_ns: i64, orders: &mut Orders) -> bool {
         let l = &mut self.lines.lines[line as usize];
         let quota = self.branches[l.group as usize].quota.as_mut().expect("a group with a quota");
         let begins = quota.next_ns == 0;
         if begins {
             quota.runtime_ns = quota.quota_ns;
-            // The clock continues where it stopped.
+            // The clock of periods starts again with its former offset.
             let periods = (now_ns - quota.phase_ns).div_euclid(quota.period_ns) + 1;
             quota.next_ns = periods * quota.period_ns + quota.phase_ns;
         }
@@ -83,13 +86,13 @@ impl<R: Rules> Fair<R> {
         left
     }
 
-    /// Sets the timer to the next period that begins. One that begins now is being seen to.
+    /// Sets the timer to the start of the next period. A period that starts now is being handled already.
     fn arm(&self, now_ns: i64, orders: &mut Orders) {
         let next = self.branches.iter().filter_map(|b| b.quota.as_ref()).filter(|q| q.next_ns > now_ns);
         orders.set_timer(QUOTA, next.map(|q| q.next_ns as u64).min().unwrap_or(u64::MAX));
     }
 
-    /// The first entity enters `line`: it may be throttled from the start (`check_enqueue_throttle`).
+    /// The first entity enters `line`, which may be throttled from the start (`check_enqueue_throttle`).
     pub(super) fn enter_quota(&mut self, line: u32, now_ns: i64, orders: &mut Orders) {
         let l = &self.lines.lines[line as usize];
         if self.branches[l.group as usize].quota.is_none() || l.runtime_ns > 0 {
@@ -106,7 +109,7 @@ impl<R: Rules> Fair<R> {
         (l.throttled, l.throttled_as) = (true, self.throttles);
     }
 
-    /// Gives back what `line` has beyond `keep_ns`.
+    /// Returns what `line` has above `keep_ns` to the pool.
     pub(super) fn release_runtime(&mut self, line: u32, keep_ns: i64) {
         let l = &mut self.lines.lines[line as usize];
         if let Some(quota) = self.branches[l.group as usize].quota.as_mut()
@@ -117,13 +120,13 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Throttles every line above the current task of `p` that has nothing left.
+    /// Throttles every line above the current task of `p` whose share is empty.
     pub(super) fn throttle(&mut self, p: u32, orders: &mut Orders) {
         let now_ns = self.cpus[p as usize].charged_ns;
         let mut e = self.cpus[p as usize].current;
         while e != NONE {
             let entity = &self.lines.entities[e as usize];
-            // A task that blocked may have left its lines; those it stayed in as delayed count all the same.
+            // A task that blocked may have left its lines. Lines in which it stayed as delayed still count.
             let line = entity.line;
             let queued = entity.queued;
             let l = &self.lines.lines[line as usize];
@@ -133,7 +136,7 @@ impl<R: Rules> Fair<R> {
                 && owner != NONE
                 && self.branches[l.group as usize].quota.is_some()
                 && l.runtime_ns <= 0;
-            // Once more, for a nanosecond: the pool may have been filled in the meantime.
+            // Tries once more, for one nanosecond, because the pool may have been filled in the meantime.
             if spent && !self.take(line, now_ns, 1, orders) {
                 self.set_throttled(line);
                 if !self.flat {
@@ -149,7 +152,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `owner`'s line is throttled: it leaves the line above, and so on while those empty.
+    /// `owner`'s line is throttled: it leaves the line above, and further up while those lines become empty.
     pub(super) fn leave_upwards(&mut self, owner: u32) {
         let mut e = owner;
         while e != NONE && self.lines.entities[e as usize].queued {
@@ -169,7 +172,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Every runnable task of `p` below `line` is limited from now on.
+    /// Every runnable task of `p` below `line` becomes limited.
     fn limit_below(&mut self, p: u32, line: u32, orders: &mut Orders) {
         let owner = self.lines.lines[line as usize].owner;
         let mut v = self.cpus[p as usize].head;
@@ -196,7 +199,7 @@ impl<R: Rules> Fair<R> {
         false
     }
 
-    /// Periods begin: pools are filled, throttled lines paid for and let go.
+    /// Starts periods: fills pools, and pays and releases throttled lines.
     pub(super) fn refill(&mut self, view: &View<'_>, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         for g in 0..self.branches.len() {
@@ -208,14 +211,14 @@ impl<R: Rules> Fair<R> {
             let throttled = (first..first + lines).any(|line| self.lines.lines[line as usize].throttled);
             let quota = self.branches[g].quota.as_mut().expect("it has one");
             if quota.idle && !throttled {
-                // Nobody took anything for a whole period: the clock stops until somebody does.
+                // No line took anything in a whole period, so the clock stops until one does.
                 quota.next_ns = 0;
                 continue;
             }
             quota.idle = true;
             quota.next_ns += quota.period_ns;
             quota.runtime_ns = quota.quota_ns;
-            // Those that wait longest are paid first: it may not be enough for all.
+            // The lines that have waited longest are paid first, because the pool may not be enough for all.
             let mut paid = 0;
             loop {
                 let next = (first..first + lines).filter(|line| {
@@ -232,7 +235,7 @@ impl<R: Rules> Fair<R> {
         self.arm(now_ns, orders);
     }
 
-    /// Pays what a throttled line owes and a nanosecond more, and lets it go if that could be paid.
+    /// Pays the debt of a throttled line plus one nanosecond, and releases the line if that was possible.
     fn pay(&mut self, view: &View<'_>, line: u32, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         let l = &mut self.lines.lines[line as usize];
@@ -257,7 +260,7 @@ impl<R: Rules> Fair<R> {
             if queued > 0 {
                 self.enter_upwards(p, owner, now_ns, orders);
             }
-            // In the order of their numbers: the host's vCPUs are few next to its periods.
+            // In the order of their numbers, because the host has few vCPUs.
             for v in 0..self.tasks.len() as u32 {
                 if self.may_go_on(v, p, owner) {
                     self.tasks[v as usize].limited = false;
@@ -266,7 +269,7 @@ impl<R: Rules> Fair<R> {
                 }
             }
         }
-        // They preempt no task: the running task continues to the end of its slice.
+        // Released tasks preempt no task. The running task continues to the end of its slice.
         let cpu = &self.cpus[p as usize];
         if cpu.current == NONE && !cpu.above && cpu.runnable > 0 {
             self.reschedule(p, orders);
@@ -274,13 +277,13 @@ impl<R: Rules> Fair<R> {
         self.watch_balance(view, p, orders);
     }
 
-    /// Is limited `v` one of `p`, below `owner`, that nothing limits any longer?
+    /// Is limited `v` a task of `p` below `owner` that nothing limits any more?
     fn may_go_on(&self, v: u32, p: u32, owner: u32) -> bool {
         let task = &self.tasks[v as usize];
         task.limited && task.cpu == p && self.leads_to(owner, v) && !self.held(v)
     }
 
-    /// Those below `owner` that left their lines join again.
+    /// Tasks below `owner` that left their lines join again, the last one first.
     fn release_last_first(&mut self, p: u32, owner: u32, now_ns: i64, orders: &mut Orders) {
         loop {
             let free = (0..self.tasks.len() as u32).filter(|v| self.may_go_on(*v, p, owner));
@@ -291,7 +294,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `owner` has something to run again: into the line above, and so on up.
+    /// `owner` has something to run again: it enters the line above, and so on up.
     fn enter_upwards(&mut self, p: u32, owner: u32, now_ns: i64, orders: &mut Orders) {
         let mut e = owner;
         while e != NONE {

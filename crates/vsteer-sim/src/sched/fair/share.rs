@@ -1,16 +1,17 @@
-//! What is a group's weight worth on each pCPU? Its loads there, and its shares of them.
+//! Computes the weight of a group on each pCPU from its loads there.
 //!
-//! A group runs on several pCPUs and has one weight. The kernel divides it by the load of the group's lines, and
-//! since nobody can add these up at every event, each line tells the group its decaying average
-//! ([`super::average`]) now and then: where it has changed by a 64th, and (since 6.7) a millisecond after the last
-//! time at the earliest. A line's own part of that sum is replaced by what is in it right now, so that a group that
-//! wakes on one pCPU is worth its whole weight there at once. What follows: a vCPU that slept leaves its line some
-//! weight for as long as the average lasts; and a VM whose vCPUs run on two pCPUs by turns is worth more than its
-//! weight in all.
+//! A group runs on several pCPUs and has one weight. The kernel divides the weight by the load of the group's
+//! lines. Adding up these loads at every event would cost too much. So each line reports its decaying average
+//! ([`super::average`]) to the group from time to time: if it has changed by a 64th, and (since 6.7) at the
+//! earliest a millisecond after the last report. In that sum, a line replaces its own part by its present
+//! content. So a group that wakes on one pCPU has its whole weight there at once.
 //!
-//! Lines that nobody waits in are looked at when their pCPU becomes idle and every 32 ms.
+//! What follows: a vCPU that went to sleep leaves some weight on its line as long as the average lasts. And
+//! if a VM's vCPUs run on two pCPUs in turn, their weights add up to more than the VM's weight.
 //!
-//! The top line is nobody's part: its averages, and those of who stands in it, are not kept.
+//! Lines without waiting entities are updated when their pCPU becomes idle and every 32 ms.
+//!
+//! The top line belongs to no group, so its averages and those of its entities are not kept.
 //!
 //! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`update_load_avg`, `propagate_entity_load_avg`,
 //! `update_tg_load_avg`, `calc_group_shares`, `reweight_entity`, `__update_blocked_fair`). Read, not copied.
@@ -19,28 +20,29 @@ use super::average::{Did, WHOLE};
 use super::load::{Below, Own};
 use super::{Fair, Lines, MS, NONE, Rules, unscaled};
 
-/// A line that nobody waits in is looked at this often (`LOAD_AVG_PERIOD`, ms).
+/// How often a line without waiting entities is updated (`LOAD_AVG_PERIOD`, ms).
 const LOOK_EVERY_NS: i64 = 32 * MS as i64;
-/// The least weight of a group on a pCPU, in 1/1,024 of the unit (`MIN_SHARES`, which is scaled like that).
+/// The least weight of a group on a pCPU, in 1/1,024 of the unit (`MIN_SHARES`, which has the same scale).
 const LEAST_SHARES: i64 = 2;
 
-/// What else is to be done when a load is brought up to date.
+/// What to do after the update of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Nothing,
-    /// The group gets the value.
+    /// Report the value to the group.
     Tell,
-    /// So it is, and the load of one that is not in its line's yet is added.
+    /// Report it, and add the entity's load to its line's if it is not part of it yet.
     Attach,
-    /// So it is, and the load is taken out of its line's.
+    /// Report it, and subtract the entity's load from its line's.
     Detach,
 }
 
 impl<R: Rules> Fair<R> {
-    /// Brings the loads of `e`, which is or will be in `line`, and of `line` up to `now_ns` (`update_load_avg`).
+    /// Updates the loads of `e`, which is or will be in `line`, and of `line` to `now_ns`
+    /// (`update_load_avg`).
     pub(super) fn update_load(&mut self, e: u32, line: u32, now_ns: i64, then: Then) {
         if self.lines.lines[line as usize].owner == NONE {
-            // In the top line: no group is above it.
+            // In the top line there is no group above it.
             if e as usize >= self.tasks.len() {
                 let below = self.line_below(e) as usize;
                 (self.loads.below[below].passes_on, self.loads.below[below].passed_sum) = (false, 0);
@@ -91,7 +93,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// What a task that never ran is taken to be (`init_entity_runnable_average`, `post_init_entity_util_avg`).
+    /// The assumed load of a task that never ran (`init_entity_runnable_average`,
+    /// `post_init_entity_util_avg`).
     fn begin(&mut self, e: u32, line: u32, weight: i64) {
         let (load, util) = {
             let a = &self.loads.below[line as usize].average;
@@ -106,7 +109,7 @@ impl<R: Rules> Fair<R> {
         own.runnable = own.util;
     }
 
-    /// True where its average may have changed.
+    /// Updates a line's own average; true if it may have changed.
     fn update_line(&mut self, line: u32, now_ns: i64) -> bool {
         let gave_up = self.loads.give_up(line);
         let l = &self.lines.lines[line as usize];
@@ -116,7 +119,7 @@ impl<R: Rules> Fair<R> {
         below.average.advance(clock_ns, did, 1) || gave_up
     }
 
-    /// Tells the group of `line` its load, unless the value changed little or was updated just now
+    /// Reports `line`'s load to its group, unless the value changed little or was reported just now
     /// (`update_tg_load_avg`).
     fn tell(&mut self, line: u32, now_ns: i64) {
         let group = self.lines.lines[line as usize].group as usize;
@@ -134,7 +137,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// The weight that `line`'s group is worth on its pCPU, in 1/1,024 of the unit (`calc_group_shares`).
+    /// The weight of `line`'s group on its pCPU, in 1/1,024 of the unit (`calc_group_shares`).
     fn shares(&self, line: u32) -> i64 {
         let (l, below) = (&self.lines.lines[line as usize], &self.loads.below[line as usize]);
         let full = (self.branches[l.group as usize].weight << 10) * self.times(l.group);
@@ -144,7 +147,7 @@ impl<R: Rules> Fair<R> {
         shares.clamp(LEAST_SHARES, full)
     }
 
-    /// Sets the weight of the entity that stands for `line` (`update_cfs_group`).
+    /// Sets the weight of the entity that represents `line` (`update_cfs_group`).
     pub(super) fn share(&mut self, line: u32) {
         let l = &self.lines.lines[line as usize];
         let owner = l.owner;
@@ -157,7 +160,7 @@ impl<R: Rules> Fair<R> {
             return;
         }
         let before = self.lines.entities[owner as usize].weight;
-        // Its load is in the line above only while that is one of this pCPU.
+        // Its load is part of the line above only while that line belongs to this pCPU.
         let there = self.lines.lines.get(above as usize).is_some_and(|above| above.pcpu == p);
         let counts = there && self.loads.own[owner as usize].attached;
         if counts {
@@ -176,7 +179,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// The same, where `e` is a group.
+    /// The same for `e`, if it is a group.
     #[inline]
     pub(super) fn share_of(&mut self, e: u32) {
         if e as usize >= self.tasks.len() {
@@ -184,7 +187,7 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Loads and shares from `e` upwards, as whatever changes below them does.
+    /// Updates loads and shares from `e` upwards, after a change below.
     pub(super) fn update_upwards(&mut self, e: u32, now_ns: i64) {
         let mut e = e;
         while e != NONE {
@@ -199,14 +202,14 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// May a tick change what group entity `e` is worth? Where all of the group's load is in one line it is worth its
-    /// whole weight there, whatever the average is.
+    /// May a tick change the weight of group entity `e`? If all of the group's load is in one line, it has
+    /// its whole weight there for any average.
     pub(super) fn drifts(&self, e: u32) -> bool {
         let branch = &self.branches[self.lines.lines[self.line_below(e) as usize].group as usize];
         branch.spread || self.lines.entities[e as usize].scaled != branch.weight << 10
     }
 
-    /// `line` has somebody in it, so that it has load.
+    /// `line` has an entity, so it has load.
     pub(super) fn list_load(&mut self, line: u32) {
         let l = &self.lines.lines[line as usize];
         if l.owner != NONE {
@@ -214,7 +217,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// Task `v`, which was on `from`, wakes on `to`: elsewhere its load goes with it (`migrate_task_rq_fair`).
+    /// Task `v`, which was on `from`, wakes on `to`. If these differ, its load moves along
+    /// (`migrate_task_rq_fair`).
     pub(super) fn wake_load(&mut self, v: u32, from: u32, to: u32, now_ns: i64) {
         let line = self.lines.entities[v as usize].line;
         let own = &mut self.loads.own[v as usize];
@@ -228,7 +232,7 @@ impl<R: Rules> Fair<R> {
         }
         own.attached = false;
         if !there {
-            // The line was reused for another pCPU; the load was forgotten with it.
+            // The line was reused for another pCPU, and the load was forgotten.
             return;
         }
         let weight = self.lines.entities[v as usize].weight;
@@ -239,12 +243,12 @@ impl<R: Rules> Fair<R> {
         below.left_util += own.average.util;
         below.left_runnable += own.average.runnable;
         if self.cpus[from as usize].current == NONE {
-            // Nobody looked there for as long as it was idle (`migrate_se_pelt_lag`).
+            // Its load was not updated there while it slept (`migrate_se_pelt_lag`).
             own.average.advance(below.clock_ns(now_ns), Did::default(), weight);
         }
     }
 
-    /// `line` is about to be reused for another pCPU: its load is forgotten.
+    /// `line` is about to be reused for another pCPU, so its load is forgotten.
     pub(super) fn forget_load(&mut self, line: u32) {
         let l = &self.lines.lines[line as usize];
         let (p, owner, group) = (l.pcpu, l.owner, l.group as usize);
@@ -264,13 +268,14 @@ impl<R: Rules> Fair<R> {
         self.loads.own[owner as usize] = Own::default();
     }
 
-    /// What is left of `line`'s load.
+    /// The present load of `line`.
     pub(super) fn load_left(&self, line: u32) -> i64 {
         self.loads.below[line as usize].average.load
     }
 
-    /// Looks at all lines of `p` that have load, the deepest first (`__update_blocked_fair`): at once where `p` becomes
-    /// idle, else if that is long ago. Nobody is charged for it: weights stay, and virtual times with them.
+    /// Updates all lines of `p` that have load, the deepest first (`__update_blocked_fair`): at once if `p`
+    /// becomes idle, otherwise if the last update was long ago. This charges no task, so weights and virtual
+    /// times stay.
     pub(super) fn look(&mut self, p: u32, now_ns: i64, idle: bool) {
         let every_ns = if idle { MS as i64 } else { LOOK_EVERY_NS };
         if now_ns - self.loads.looked_ns[p as usize] < every_ns {
@@ -306,7 +311,7 @@ impl<R: Rules> Fair<R> {
 }
 
 impl<R> Lines<R> {
-    /// Sets the weight of `e`, in 1/1,024 of the unit, and nothing else.
+    /// Sets only the weight of `e`, in 1/1,024 of the unit.
     pub(in crate::sched) fn set_weight(&mut self, e: u32, scaled: i64) {
         let entity = &mut self.entities[e as usize];
         (entity.scaled, entity.weight) = (scaled, unscaled(scaled));

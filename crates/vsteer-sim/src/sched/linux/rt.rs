@@ -1,9 +1,10 @@
-//! The real-time classes: who runs when the highest priority always comes first, on every pCPU?
+//! The real-time classes: on every pCPU, the highest priority always runs first.
 //!
-//! A queue per pCPU, the running one in it, ordered by priority; one that is preempted keeps its place before its
-//! equals, an RR task goes behind them when its turn is over. A woken task stays on its pCPU unless that runs one
-//! at least as high; then it looks for the pCPU with the lowest priority. What waits is pushed to such pCPUs; a
-//! pCPU that would go over to lower work pulls what waits elsewhere.
+//! There is a queue per pCPU, including the running task, ordered by priority. A preempted task keeps its
+//! place before its equals. An RR task goes behind them when its turn is over. A woken task stays on its pCPU
+//! unless a task at least as high runs there. Then it looks for the pCPU with the lowest priority. Waiting
+//! tasks are pushed to such pCPUs. A pCPU that would change to lower work first pulls waiting tasks from
+//! other pCPUs.
 //!
 //! Source: kernel/sched/rt.c and cpupri.c of Linux 6.1.192.
 
@@ -15,13 +16,13 @@ use vsteer_core::{Fault, FaultKind};
 
 #[derive(Debug, Clone)]
 struct Task {
-    /// 1 to 99, the higher first; 0: of the fair class.
+    /// 1 to 99, higher runs first; 0 means the fair class.
     priority: u8,
     round_robin: bool,
     /// May it run on more than one pCPU?
     movable: bool,
     cpu: u32,
-    /// Ticks left of its turn.
+    /// The remaining ticks of its turn.
     left: u64,
 }
 
@@ -30,7 +31,7 @@ struct Queue {
     list: Vec<u32>,
     current: u32,
     charged_ns: i64,
-    /// What real-time tasks used of this period.
+    /// The run time of real-time tasks in this period.
     time_ns: i64,
     throttled: bool,
 }
@@ -41,9 +42,9 @@ pub(super) struct Rt {
     queues: Vec<Queue>,
     any: bool,
     tick_ns: i64,
-    /// Ticks of a turn.
+    /// The number of ticks of a turn.
     turn: u64,
-    /// What they may use of a period; `i64::MAX`: all of it.
+    /// The allowed run time in a period; `i64::MAX` means all of it.
     runtime_ns: i64,
     pub(super) period_ns: u64,
     /// Is the period's timer set?
@@ -148,7 +149,7 @@ impl Rt {
         (self.highest(best) < task.priority).then_some(best as u32)
     }
 
-    /// Into the queue of `p`: behind its equals, or before them.
+    /// Inserts `v` into the queue of `p`: behind its equals, or before them.
     fn insert(&mut self, p: u32, v: u32, before: bool) {
         let own = self.priority(v);
         let tasks = &self.tasks;
@@ -166,7 +167,7 @@ impl Rt {
         self.queues[p as usize].list.retain(|q| *q != v);
     }
 
-    /// `v` wakes. True when a period of throttling begins with it.
+    /// `v` wakes. True if a period of throttling begins with it.
     pub(super) fn wake(&mut self, view: &View<'_>, v: u32, orders: &mut Orders) -> bool {
         let host = view.host();
         if self.tasks[v as usize].cpu == NONE {
@@ -199,21 +200,21 @@ impl Rt {
             && self.lowest(view, current).is_some()
             && self.lowest(view, v).is_none()
         {
-            // The running one can go elsewhere, this one cannot.
+            // The running task can go to another pCPU, but this one cannot.
             self.remove(p, v);
             self.insert(p, v, true);
             orders.interrupt(Pcpu(p));
             return began;
         }
         if its.round_robin && its.priority == own {
-            // Its turn has an end from now on.
+            // From now on its turn has an end.
             orders.interrupt(Pcpu(p));
         }
         self.push(view, p, orders);
         began
     }
 
-    /// Moves what waits on `p` to pCPUs with lower work.
+    /// Moves waiting tasks of `p` to pCPUs with lower work.
     fn push(&mut self, view: &View<'_>, p: u32, orders: &mut Orders) {
         loop {
             let Queue { list, current, .. } = &self.queues[p as usize];
@@ -230,7 +231,7 @@ impl Rt {
         }
     }
 
-    /// `p` would go over to lower work: takes what waits elsewhere and is higher.
+    /// `p` would change to lower work: takes higher tasks that wait on other pCPUs.
     fn pull(&mut self, view: &View<'_>, p: u32) {
         for from in (0..self.queues.len()).filter(|from| *from != p as usize) {
             let Queue { list, current, throttled, .. } = &self.queues[from];
@@ -287,13 +288,13 @@ impl Rt {
         }
     }
 
-    /// Who of `p` runs; [`NONE`] leaves it to the fair class.
+    /// The task that should run on `p`; [`NONE`] leaves the pCPU to the fair class.
     pub(super) fn pick(&mut self, _view: &View<'_>, p: u32) -> u32 {
         let queue = &self.queues[p as usize];
         if queue.throttled { NONE } else { queue.list.first().copied().unwrap_or(NONE) }
     }
 
-    /// `v` runs on `p` from now on: for how long at most?
+    /// `v` runs on `p` from now on. Returns how long at most.
     pub(super) fn run(&mut self, view: &View<'_>, p: u32, v: u32, orders: &mut Orders) -> u64 {
         let now_ns = view.now_ns() as i64;
         let queue = &mut self.queues[p as usize];
@@ -311,18 +312,18 @@ impl Rt {
         if end_ns == i64::MAX { u64::MAX } else { (end_ns - now_ns) as u64 }
     }
 
-    /// `p` goes over to the fair class.
+    /// `p` changes to the fair class.
     pub(super) fn leave(&mut self, p: u32) {
         self.queues[p as usize].current = NONE;
     }
 
-    /// A period is over. True when another begins.
+    /// A period has ended. True if another begins.
     pub(super) fn replenish(&mut self, view: &View<'_>, orders: &mut Orders) -> bool {
         let now_ns = view.now_ns() as i64;
         let mut busy = false;
         for p in 0..self.queues.len() {
             let queue = &mut self.queues[p];
-            // What the running one used since it was charged comes on top, and is charged later.
+            // Includes the running task's time since its last charge, which is charged later.
             let more_ns = if queue.current == NONE { 0 } else { now_ns - queue.charged_ns };
             queue.time_ns -= (queue.time_ns + more_ns).min(self.runtime_ns);
             busy |= queue.time_ns + more_ns > 0 || !queue.list.is_empty();
@@ -330,7 +331,7 @@ impl Rt {
                 queue.throttled = false;
                 queue.list.iter().for_each(|v| orders.release(Vcpu(*v)));
             }
-            // Also the running task, which may now run longer.
+            // Also interrupts the running task, which may now run longer.
             if !queue.list.is_empty() {
                 orders.interrupt(Pcpu(p as u32));
             }

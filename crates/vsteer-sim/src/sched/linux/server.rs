@@ -1,22 +1,24 @@
-//! The server of the fair class: a reservation that runs it above real-time tasks where these would starve it.
+//! The server of the fair class: a reservation that runs fair tasks above real-time tasks that would starve
+//! them.
 //!
-//! It is deferred: its time is counted off by whatever fair tasks run, and a new period begins whenever that used it up.
-//! Only when it comes to the last moment at which what is left could still be run before the deadline, fair tasks are
-//! run on it; from then on it is replenished at each deadline and runs at once, until they use up a reservation
-//! without its help.
+//! The server is deferred. All run time of fair tasks counts against its budget, and a new period begins
+//! whenever the budget is used up. Fair tasks run on the server only at the last moment at which the rest of
+//! the budget can still run before the deadline. From then on the server is replenished at each deadline and
+//! runs at once, until fair tasks use up a reservation without its help.
 //!
-//! Source: kernel/sched/deadline.c of Linux 6.12.117 (`dl_server_*`, states A to E of its comment). Left out: other
-//! tasks of the deadline class, the revised wake-up rule, and that an idle pCPU counts as time the class could have had.
+//! Source: kernel/sched/deadline.c of Linux 6.12.117 (`dl_server_*`, states A to E of its comment). Left out:
+//! other tasks of the deadline class, the revised wake-up rule, and that an idle pCPU counts as time that the
+//! class could have had.
 
 use super::super::fair::next_tick;
 use crate::policy::Values;
 
-/// It is not put off for less than this (`dl_server_min_res`).
+/// The shortest time by which it is deferred (`dl_server_min_res`).
 const LEAST_NS: i64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Is {
-    /// Nobody has been awake (A).
+    /// No fair task has been awake (A).
     Off,
     /// Waiting for the last moment (B).
     Deferred,
@@ -33,14 +35,14 @@ pub(super) struct Server {
     period_ns: i64,
     runtime_ns: i64,
     deadline_ns: i64,
-    /// It has run since fair tasks last got along without it.
+    /// It has run since fair tasks last managed without it.
     proven: bool,
     charged_ns: i64,
     pub(super) timer_ns: Option<i64>,
 }
 
 impl Server {
-    /// `None` where there is none, or it has no budget.
+    /// `None` if the kernel has no server, or the server has no budget.
     pub(super) fn new(values: &Values, exists: bool) -> Option<Server> {
         let (budget_ns, period_ns) = match exists {
             true => (values.get("fair_server_runtime_us"), values.get("fair_server_period_us")),
@@ -63,7 +65,7 @@ impl Server {
         self.is == Is::Running
     }
 
-    /// While it runs: what is left.
+    /// While it runs: the rest of its budget.
     pub(super) fn left_ns(&self) -> Option<i64> {
         self.runs().then_some(self.runtime_ns)
     }
@@ -78,13 +80,13 @@ impl Server {
         self.runtime_ns = self.budget_ns;
     }
 
-    /// Would what is left need more than its rate until the deadline?
+    /// Would the rest of the budget need more than its rate until the deadline?
     fn overflows(&self, now_ns: i64) -> bool {
         let need = i128::from(self.runtime_ns) * i128::from(self.period_ns);
         need > i128::from(self.deadline_ns - now_ns) * i128::from(self.budget_ns)
     }
 
-    /// Fair tasks are awake. True when it was off.
+    /// Fair tasks are awake. True if the server was off.
     pub(super) fn start(&mut self, now_ns: i64) -> bool {
         if self.is != Is::Off {
             return false;
@@ -108,7 +110,8 @@ impl Server {
         self.timer_ns = None;
     }
 
-    /// Up to now: did a fair task run? Looked at by ticks, made up for here.
+    /// Charges up to now. `ran`: did a fair task run? The kernel checks at ticks; this function makes up for
+    /// them.
     pub(super) fn charge(&mut self, now_ns: i64, ran: bool, tick_ns: i64) {
         let from_ns = std::mem::replace(&mut self.charged_ns, now_ns);
         if self.is == Is::Off || !ran {
@@ -130,7 +133,7 @@ impl Server {
             }
             self.new_period(now_ns);
         } else {
-            // As often as ticks found it used up.
+            // Once for each tick that would have found it used up.
             let every_ns = (self.budget_ns + tick_ns - 1) / tick_ns * tick_ns;
             let last_ns = first_ns + (now_ns - first_ns) / every_ns * every_ns;
             self.new_period(last_ns);
@@ -140,7 +143,7 @@ impl Server {
         self.defer(now_ns);
     }
 
-    /// Its timer may ring. True when fair tasks are to be run on it from now on.
+    /// Handles its timer. True if fair tasks should run on it from now on.
     pub(super) fn timer(&mut self, now_ns: u64) -> bool {
         let now_ns = now_ns as i64;
         if self.timer_ns.is_none_or(|t| t > now_ns) {

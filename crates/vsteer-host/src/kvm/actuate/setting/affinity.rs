@@ -1,4 +1,4 @@
-//! How are a thread's pCPUs set? libvirt is asked, or the kernel's call moves each thread that the step means.
+//! Sets a thread's affinity: through libvirt, or with the kernel's call for each thread that the step means.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::{Former, Part};
@@ -14,7 +14,7 @@ use vsteer_core::nouns::{Manager, Role};
 use vsteer_core::setting::{Affinity, Change, Step};
 use vsteer_core::{Fault, FaultKind};
 
-/// How often the list of threads is walked again while new ones appear.
+/// How often to read the list of threads again while new ones appear.
 const WALKS_MAX: u32 = 5;
 
 impl KvmSetting for Affinity {
@@ -77,8 +77,8 @@ fn for_libvirt(affinity: &Affinity, subject: &Subject) -> Value {
     request
 }
 
-/// Moves every thread that the step means. A thread that is not moved yet may create another: walk until nothing is
-/// left to move.
+/// Moves every thread that the step means. A thread that has not moved yet may create another, so this
+/// repeats until none is left to move.
 fn move_all(affinity: &Affinity, inventory: &mut Inventory, step: &Step) -> Result<(), Fault> {
     for _ in 0..WALKS_MAX {
         let threads = Subject::find(inventory, &step.vm, &step.vm_name)?;

@@ -1,5 +1,5 @@
-//! How is a thread's scheduling class set? By the kernel's call, and in the definition by `<vcpusched>` and its like:
-//! libvirt has no live call for it.
+//! Sets a thread's scheduling class: with the kernel's call, and in the definition with `<vcpusched>` and
+//! similar elements. libvirt has no live call for it.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;
@@ -21,7 +21,7 @@ impl KvmSetting for Class {
     }
 
     fn defined(&self, asked: &Asked<'_>) -> Able {
-        // Back to the default class is always definable.
+        // The definition can always return to the default class.
         if !asked.vm.rt_budgets.is_empty() && needs_budget(self.to) {
             return Err(
                 "this kernel has real-time budgets per cgroup (RT_GROUP_SCHED), and a new cgroup has no budget, so libvirt \
@@ -65,12 +65,12 @@ fn not_set(class: &Class, subject: &Subject, step: &Step, errno: Errno) -> Fault
     }
 }
 
-/// Does this class need a real-time budget where those exist?
+/// Does this class need a real-time budget, on kernels that have such budgets?
 fn needs_budget(class: SchedClass) -> bool {
     matches!(class, SchedClass::Fifo(_) | SchedClass::RoundRobin(_))
 }
 
-/// The scheduler's attributes; `None` for the default class.
+/// The attributes of the scheduler element; `None` for the default class.
 fn scheduler_attributes(class: SchedClass) -> Result<Option<String>, String> {
     Ok(Some(match class {
         SchedClass::Other(0) => return Ok(None),
@@ -97,7 +97,8 @@ fn scheduler(xml: &str, role: Role, class: SchedClass) -> Result<Part, String> {
             return Err(format!("libvirt's definition cannot hold the class of a {role} thread"));
         }
     };
-    // One element may hold for several vCPUs: each is written for what it is, this one for what it becomes.
+    // One element may cover several vCPUs. So this writes one element per vCPU: the changed one with its new
+    // class, the others unchanged.
     let mut of: BTreeMap<u32, String> = BTreeMap::new();
     let document = document(xml)?;
     let tune = child(document.root_element(), "cputune");

@@ -1,4 +1,4 @@
-//! How are the nodes of a VM's memory set? libvirt is asked: nobody else can move the memory of a running VM.
+//! Sets the nodes of a VM's memory through libvirt, because nothing else can move the memory of a running VM.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;
@@ -29,7 +29,7 @@ impl KvmSetting for MemoryNodes {
     }
 
     fn current(&self, host: &mut KvmHost, _: &Subject, step: &Step) -> Result<Change, Fault> {
-        // What libvirt says now, not when the VM was first seen.
+        // The present value of libvirt, not the value from when vsteer first saw the VM.
         host.inventory.look()?;
         let from = Subject::find(&mut host.inventory, &step.vm, &step.vm_name)?.vm.memory_nodes;
         Ok(Change::MemoryNodes(MemoryNodes { from, ..self.clone() }))

@@ -1,7 +1,8 @@
-//! How is each kind of setting read and set in a VM of a KVM host? A file each, and a line of [`of`].
+//! Reads and sets each kind of setting of a VM on a KVM host: one file each, and one line in [`of`].
 //!
-//! A setting says whether it can be changed in the running VM and in the definition, what is in force, how the running
-//! VM is changed, and which elements of the definition hold it. [`super`] decides what comes when.
+//! A setting knows whether it can be changed in the running VM and in the definition, which value is in
+//! force, how to change the running VM, and which elements of the definition hold it. [`super`] decides the
+//! order.
 //!
 //! Left out: moving a VM to another host, which is not a setting of one host ([`super::host`]).
 
@@ -23,12 +24,12 @@ use vsteer_core::setting::{Change, Scope, Step};
 /// Yes, or why not.
 pub(super) type Able = Result<(), &'static str>;
 
-/// A VM whose setting is to be changed.
+/// The VM whose setting is to change.
 pub(super) struct Asked<'a> {
     pub vm: &'a VmConfig,
-    /// How the inventory lists the VM, if it does.
+    /// The VM in the inventory, if it is there.
     pub seen: Option<&'a Vm>,
-    /// Is the VM libvirt's?
+    /// Does libvirt manage the VM?
     pub of_libvirt: bool,
 }
 
@@ -53,14 +54,14 @@ pub(super) trait KvmSetting {
     /// Changes the running VM.
     fn set(&self, inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault>;
 
-    /// Adds what the change itself has no words for and overwrites all the same.
+    /// Stores what the step overwrites in addition to its own value.
     fn keep(&self, _inventory: &mut Inventory, _subject: &Subject, _former: &mut Former) {}
 
-    /// The parts that make the change true in this definition.
+    /// The parts of this definition that the change replaces, with the new values.
     fn parts(&self, xml: &str) -> Result<Vec<Part>, String>;
 }
 
-/// The change as a setting of a KVM host's VM, or why it is none.
+/// The change as a setting of a KVM host's VM, or why it is not one.
 pub(super) fn of(change: &Change) -> Result<&dyn KvmSetting, &'static str> {
     Ok(match change {
         Change::Affinity(s) => s,

@@ -1,4 +1,4 @@
-//! How is a CPU limit set? libvirt is asked, or the file of the VM's cgroup is written.
+//! Sets a CPU limit: through libvirt, or in the file of the VM's cgroup.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::{Former, Part};
@@ -45,7 +45,8 @@ impl KvmSetting for Quota {
             return write(inventory, step, own, "cpu.max", &text);
         }
         let Some(q) = self.to else { return write(inventory, step, own, "cpu.cfs_quota_us", "-1") };
-        // The kernel checks quota against period at each write: one order or the other is accepted.
+        // The kernel checks quota against period at each write, so only one of the two orders may be
+        // accepted.
         let period = || write(inventory, step, own, "cpu.cfs_period_us", &q.period_us.to_string());
         let quota = || write(inventory, step, own, "cpu.cfs_quota_us", &q.quota_us.to_string());
         period().and_then(|()| quota()).or_else(|_| quota().and_then(|()| period()))

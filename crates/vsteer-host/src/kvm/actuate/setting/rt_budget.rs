@@ -1,4 +1,4 @@
-//! How is a cgroup's real-time budget set? The kernel's file is written: libvirt has no call for it.
+//! Sets a cgroup's real-time budget in the kernel's file, because libvirt has no call for it.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;
@@ -23,7 +23,7 @@ impl KvmSetting for RtBudget {
         Err(BUDGET_LASTS)
     }
 
-    /// In the running VM only.
+    /// Takes effect in the running VM only.
     fn effect(&self, scope: Scope) -> (bool, bool) {
         (scope.live(), scope == Scope::Persistent)
     }
@@ -46,7 +46,7 @@ impl KvmSetting for RtBudget {
     }
 }
 
-/// Puts the former budget back. The cgroup may outlive the VM on whose behalf it was changed.
+/// Restores the former budget. The cgroup may outlive the VM for which it was changed.
 pub(in crate::kvm::actuate) fn restore(
     budget: &RtBudget,
     inventory: &Inventory,
@@ -55,7 +55,7 @@ pub(in crate::kvm::actuate) fn restore(
     set_to(budget, inventory, step, budget.from_us)
 }
 
-/// Is the cgroup gone, and its budget with it? Not where cgroups cannot be seen.
+/// Is the cgroup gone, and its budget with it? False if cgroups are not visible.
 pub(in crate::kvm::actuate) fn is_gone(budget: &RtBudget, inventory: &Inventory) -> bool {
     let file = inventory.cgroups.file(&budget.cgroup, "cpu.rt_runtime_us");
     let file = file.filter(|_| inventory.root.is_live());

@@ -1,4 +1,4 @@
-//! What a change makes of a definition, and that it goes back as it was.
+//! Tests what a change does to a definition, and that undoing it restores the definition.
 
 use crate::actuate::Part;
 use crate::kvm::definition::{self, put};
@@ -102,7 +102,7 @@ proptest! {
         let (mut text, mut undo) = (XML.to_owned(), Vec::new());
         for change in &changes {
             let (new, before) = changed(&text, change).unwrap();
-            // Done twice is done once.
+            // A second application of the same change has no effect.
             prop_assert_eq!(&changed(&new, change).unwrap().0, &new);
             text = new;
             undo.push(before);

@@ -1,4 +1,5 @@
-//! How is the topology that a guest sees set? In the definition alone: a running guest has read it.
+//! Sets the topology that a guest sees. Only the definition can change, because a running guest has already
+//! read it.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;
@@ -16,7 +17,7 @@ impl KvmSetting for Topology {
         Err(NEXT_START)
     }
 
-    /// In the definition only.
+    /// Takes effect in the definition only.
     fn effect(&self, scope: Scope) -> (bool, bool) {
         (scope == Scope::Live, scope.persistent())
     }

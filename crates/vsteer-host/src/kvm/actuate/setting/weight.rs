@@ -1,4 +1,4 @@
-//! How is a VM's CPU weight set? libvirt is asked, or its cgroup's file is written.
+//! Sets a VM's CPU weight: through libvirt, or in its cgroup's file.
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;

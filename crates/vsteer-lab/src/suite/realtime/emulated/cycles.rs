@@ -1,8 +1,9 @@
-//! Does a policy that is begun and ended a thousand times leave anything behind?
+//! Does a policy that is started and ended a thousand times leave anything behind?
 //!
-//! Each begin checks some twenty programs in the kernel and follows all VMs; each end gives the host back to the kernel's own scheduler. What the kernel has of
-//! eBPF and memory is counted before and after (vsteer-guest's host/cycles.rs). A cycle is four seconds of virtual time, some 3 s of a CPU's
-//! that emulates it: in full that is most of an hour.
+//! Each start makes the kernel check some twenty programs and follows all VMs; each end returns the host to
+//! the kernel's own scheduler. The kernel's eBPF objects and memory are counted before and after
+//! (vsteer-guest's host/cycles.rs). A cycle is four seconds of virtual time, some 3 s of the emulating CPU;
+//! the full size takes most of an hour.
 //!
 //! Left out: times, which mean nothing on several emulated pCPUs.
 
@@ -13,10 +14,11 @@ use crate::suite::{Bench, Findings};
 use serde_json::{Map, json};
 use vsteer_core::Fault;
 
-/// What was promised; and as many as there is time for, on the older kernel and in short.
+/// The promised number of cycles; and the number for which there is time, on the older kernel and in the
+/// short case.
 const TIMES: u32 = 1000;
 const TIMES_SHORT: u32 = 20;
-/// Memory that may be gone afterwards, KiB: what a cycle needs for a moment is far more.
+/// The memory that may be missing afterwards, KiB; a cycle temporarily needs far more.
 const KIB_MOST: f64 = 20_480.0;
 
 /// The claims.

@@ -1,4 +1,4 @@
-//! What is left where the policy, a VM, a vCPU or a pCPU goes.
+//! What remains after the policy, a VM, a vCPU or a pCPU disappears.
 
 use super::jobs::{COUNTED, MOVED};
 use super::{Boot, of, vms};
@@ -7,15 +7,17 @@ use serde_json::Value;
 use vsteer_core::{Fault, model};
 use vsteer_record::Recording;
 
-/// Of what they do alone: two VMs that ask for a third each and one that computes, under EEVDF.
+/// The least part that they keep of what they do alone: two VMs that ask for a third each and one that
+/// computes, under EEVDF.
 const KEPT_LEAST: f64 = 0.3;
-/// 185 units after each sleep of 30 ms: they take 3.7 ms.
+/// 185 units after each sleep of 30 ms; they take 3.7 ms.
 const MOVED_ALONE_UNITS_PER_S: f64 = 185.0 / 33.7e-3;
-/// Of that: the VM stands still for some ms while it is moved, and two that end together wait for each other.
+/// The least part of that: the VM stands still for some ms while it moves, and two that end together wait for
+/// each other.
 const MOVED_KEPT_LEAST: f64 = 0.97;
 
 impl Boot {
-    /// The policy killed, and then a VM while its timer was armed.
+    /// The policy is killed, and then a VM while its timer is armed.
     pub(super) fn faults(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
         let status = std::fs::read_to_string(self.options.output.join("policy-killed/command.status"));
         let status = status.unwrap_or_default().trim().to_owned();
@@ -46,7 +48,7 @@ impl Boot {
         );
         let said = self.said("vcpu-unplugged")?;
         let (rt, rest) = (honoured(&said, "rt"), honoured(&said, "other"));
-        // Two vCPUs for 8 s of 24, one to the end, beside one that does the same all the time.
+        // Two vCPUs for 8 s of 24, one until the end, beside one that does the same all the time.
         let due = rt.1 * (2.0 * 8.0 + 16.0) / 24.0;
         findings.claim(
             format!("{kernel}: where a vCPU is unplugged while its timer is armed, the timers of its VM's other one are honoured, and other VMs'"),
@@ -56,14 +58,14 @@ impl Boot {
         Ok(())
     }
 
-    /// A VM moved away, live, with its timers armed, and come to where it is another one.
+    /// A VM that moves away, live, with armed timers, and counts as a new VM at its destination.
     pub(super) fn moved(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
         let said = self.said(MOVED)?;
         let names: Vec<&str> = vms(&said).filter_map(|vm| vm["name"].as_str()).collect();
         let served =
             |vm: &str| (of(&said, vm, "honoured") + of(&said, vm, "running"), of(&said, vm, "expired"));
         let (come, other) = (served("rt-moved"), served("other"));
-        // What a VM of this kind does alone, one that is moved and one that is not.
+        // What a VM of this kind does alone, for a moved one and one that is not moved.
         let kept = ["rt", "other"].map(|vm| self.units(MOVED, vm) / MOVED_ALONE_UNITS_PER_S);
         findings.claim(
             format!("{kernel}: a VM with Linux that is moved away, live, is nobody's any more; where it has come to its timers are honoured, and the other one's all the time"),
@@ -81,7 +83,7 @@ impl Boot {
         Ok(())
     }
 
-    /// A pCPU that goes and comes: the policy goes on.
+    /// A pCPU that goes offline and online: the policy continues.
     pub(super) fn comings(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
         let said = self.said("pcpu-goes")?;
         let (honoured, expired) = (of(&said, "rt", "honoured"), of(&said, "rt", "expired"));
@@ -96,7 +98,7 @@ impl Boot {
         Ok(())
     }
 
-    /// Somebody who observes: it counts.
+    /// An observer counts while the policy schedules.
     pub(super) fn counted(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
         for (name, beside) in COUNTED.iter().zip(["a VM that computes", "nobody"]) {
             let case = self.ran.cases.iter().find(|c| c.name == *name);
@@ -109,7 +111,7 @@ impl Boot {
             let (late, refused) = rt.map_or((None, None), |vm| (vm.timers_late, vm.timers_refused));
             findings.claim(
                 format!("{kernel}: who observes the host counts VMs' timers too, and none that is refused, beside {beside}"),
-                // It sleeps for 30 ms and works for 3.7.
+                // It sleeps for 30 ms and works for 3.7 ms.
                 (25.0..32.0).contains(&per_s) && refused == Some(0.0) && late.is_some_and(|late| late < 0.1),
                 format!("{per_s:.1} timers a second, late {late:.3?}, refused {refused:.3?}"),
             );

@@ -1,30 +1,31 @@
-//! What is run on the emulated hosts: cases in the words of their jobs.
+//! The jobs of the emulated hosts: cases in the text form of jobs.
 
 use crate::emulated::job::Job;
 use std::fmt::Write;
 use vsteer_core::Fault;
 
-/// 14.8 ms: with the sleep of 30 ms a third of a pCPU.
+/// 14.8 ms; with the sleep of 30 ms it is a third of a pCPU.
 const WORK_UNITS: u32 = 740;
-/// 16.6 ms of a cycle of 44.8 ms: with the work 70 % of a pCPU.
+/// 16.6 ms of a cycle of 44.8 ms; with the work it is 70 % of a pCPU.
 const BACKGROUND_UNITS: u32 = 830;
 
-/// Where timers end, from a multiple of 40 ms: between two ticks of the host's for all that are 1.25 ms apart (250 ticks a second, at
-/// multiples of 4 ms), or together with one: 10 VMs in 40 ms, all with another.
+/// When timers end, from a multiple of 40 ms: between two ticks of the host for all that are 1.25 ms apart
+/// (250 ticks a second, at multiples of 4 ms), or together with a tick: 10 VMs in 40 ms, each with another
+/// tick.
 const BESIDE_TICK_US: usize = 620;
 const ON_TICK_US: usize = 1;
 pub const ON_TICK_VMS: usize = 10;
-/// A thread of a class above the policy's, which nothing of the policy's interrupts: 1 ms of work (50 units) every 40 ms, begun so long before
-/// the timer of a VM ends that it is under way then.
+/// A thread of a class above the policy's, which the policy cannot interrupt: 1 ms of work (50 units) every
+/// 40 ms. It starts this long before a VM's timer ends, so that it is running then.
 pub const ABOVE_UNITS: u32 = 50;
 pub const ABOVE_FIRST_US: usize = 380;
 /// A unit of work.
 pub const UNIT_US: f64 = 20.0;
 
-/// Of a thread of the host beside one of nice 0.
+/// The nice level of a host thread that competes with one of nice 0.
 pub const NICE: i32 = 5;
 
-/// The policy, with these words more.
+/// The policy's command, with these additional words.
 fn policy(vms: &[&str], more: &[&str]) -> String {
     let mut words = vec!["realtime", "run", "--yes", "--json"];
     vms.iter().for_each(|vm| words.extend(["--vm", vm]));
@@ -33,7 +34,7 @@ fn policy(vms: &[&str], more: &[&str]) -> String {
     format!("ahead = true\ncommand = [{}]\n", words.join(", "))
 }
 
-/// On the pCPU that [`on_one`] or [`on_two`] leaves to VMs.
+/// A VM on the pCPU that [`on_one`] or [`on_two`] leaves to VMs.
 fn vm(name: &str, workload: &str, more: &str) -> String {
     format!("[[case.vm]]\nname = {name:?}\nworkload = {workload:?}\ncpus = \"CPU\"\n{more}")
 }
@@ -47,7 +48,7 @@ fn case(text: &mut String, name: &str, record_s: u32, head: &str, vms: &[String]
     );
 }
 
-/// A host whose observer has a pCPU of its own.
+/// A host whose observer has its own pCPU.
 fn on_two(text: &str) -> Result<Job, Fault> {
     Job::parse(&format!("memory_mib = 2048\n{}", text.replace("CPU", "1")))
 }
@@ -56,13 +57,13 @@ fn on_three(text: &str) -> Result<Job, Fault> {
     Job::parse(&format!("pcpus = 3\nmemory_mib = 2048\n{}", text.replace("CPU", "1")))
 }
 
-/// A host of one pCPU, where nothing but what is measured passes while it is measured: with two, pCPUs take turns in being emulated, and
-/// what the other one does shows, if only for some 100 us now and then.
+/// A host with one pCPU, so that nothing else happens during a measurement. With two pCPUs, these are
+/// emulated in turn, and the other one's work is visible, sometimes for some 100 us.
 fn on_one(text: &str) -> Result<Job, Fault> {
     Job::parse(&format!("pcpus = 1\nmemory_mib = 2048\n{}", text.replace("CPU", "0")))
 }
 
-/// The tables, and the shares of who asks all the time.
+/// The tables, and the shares of VMs that always ask.
 pub fn tables(full: bool) -> Result<Job, Fault> {
     let mut text = String::new();
     let long = if full { 20 } else { 10 };
@@ -84,7 +85,7 @@ pub fn tables(full: bool) -> Result<Job, Fault> {
             set_up("timer", &policy(&["rt"], &["--source", "timer"]), &[rt, hog.clone()]);
         }
     }
-    // 20 us apart, of 0.4 ms of work each: all wait for those before them.
+    // 20 us apart, with 0.4 ms of work each: each waits for those before it.
     let together: Vec<String> = (0..8)
         .map(|i| {
             let phase_us = 1 + 20 * i;
@@ -103,20 +104,20 @@ pub fn tables(full: bool) -> Result<Job, Fault> {
     case(&mut text, "fair", 20, &policy(&["*"], &[]), &fair);
     let limited = |quota_us: u32| vm("limited", "burn", &format!("quota_us = {quota_us}\n"));
     let parts = vm("parts", "burn", "vcpus = 2\nvcpu_quota_us = 5_000\nquota_period_us = 70_000\n");
-    // By whole periods, of which one more or fewer in 20 s is little.
+    // Whole periods; one more or fewer in 20 s has little effect.
     let exactly = ["--warm-up", "1s", "--for", "20s"];
     case(&mut text, "quota", 24, &policy(&["*"], &exactly), &[limited(20_000), parts, hog.clone()]);
     let head =
         format!("{}event = [{{ at_s = 4, vm = \"limited\", what = \"unlimit\" }}]\n", policy(&["*"], &[]));
     case(&mut text, "unlimited", 10, &head, &[limited(1_000), hog.clone()]);
-    // Each of these begins with loading the policy, which nobody can while another one is there.
+    // Each of these starts with loading the policy, which is not possible while another one is loaded.
     let pair = [vm("rt", &sleeper, ""), vm("other", &sleeper, ""), vm("job", "burn", "")];
     let event = |what: &str| format!("{}event = [{{ at_s = 4, {what} }}]\n", policy(&["rt", "other"], &[]));
     case(&mut text, "policy-killed", 10, &event("vm = \"command\", what = \"kill\""), &pair);
     // A VM that is gone cannot be asked. It comes back, as by migration.
     let goes = "vm = \"other\", what = \"stop\" }, { at_s = 7, vm = \"other\", what = \"start\"";
     case(&mut text, "guest-killed", 10, &format!("ask = false\n{}", event(goes)), &pair);
-    // So little that they ask for less than their shares, and wait for each other alike.
+    // So little that they ask for less than their shares, and wait for each other equally.
     let little = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
     let pair = [vm("rt", &little, ""), vm("other", &little, "vcpus = 2\n"), hog];
     let unplugs = event("vm = \"other\", what = \"unplug\"");
@@ -124,9 +125,9 @@ pub fn tables(full: bool) -> Result<Job, Fault> {
     on_two(&text)
 }
 
-/// The host's own work beside a VM that computes and one with timers, all on one pCPU, under the kernel's scheduler and the policy. The latter's
-/// timers end by the clock, so that it asks for as much under either; one that sleeps anew after its work (`own-eager`) does the more the
-/// less it waits, at the others' cost.
+/// The host's own work beside a VM that computes and one with timers, all on one pCPU, under the kernel's
+/// scheduler and the policy. The timers of the latter VM end by the clock, so that it asks for the same under
+/// both. A VM that sleeps again after its work (`own-eager`) does more if it waits less, at the others' cost.
 pub fn own_work() -> Result<Job, Fault> {
     let mut text = String::new();
     let timers = format!("periodic,period_us=33700,work_units={}", WORK_UNITS / 4);
@@ -143,7 +144,7 @@ pub fn own_work() -> Result<Job, Fault> {
     let pair = [vm("asleep", "idle", ""), switch];
     case(&mut text, "switch-kernel", 5, "", &pair);
     case(&mut text, "switch-policy", 5, &policy(&["asleep"], &[]), &pair);
-    // Beside a VM that computes, so that the process's part is not all there is.
+    // Beside a VM that computes, so that the process does not get everything.
     let niced =
         format!("[[case.process]]\nname = \"niced\"\nworkload = \"niced,nice={NICE}\"\ncpus = \"CPU\"\n");
     let pair = [vm("job", "burn", ""), niced];
@@ -156,17 +157,18 @@ pub fn own_work() -> Result<Job, Fault> {
     on_two(&text)
 }
 
-/// Where a VM is moved.
+/// The case in which a VM moves.
 pub const MOVED: &str = "moved";
 
-/// Where an observer counts while the policy schedules: beside a VM that computes, and alone.
+/// The cases in which an observer counts while the policy schedules: beside a VM that computes, and alone.
 pub const COUNTED: [&str; 2] = ["counted", "counted-alone"];
 
-/// The policy begun and ended again and again.
+/// The case in which the policy starts and ends repeatedly.
 pub const CYCLES: &str = "cycles";
 
-/// See [`CYCLES`]; function only. Nobody computes meanwhile, here and in [`comings`]: beside a pCPU whose timer ends every few us (as Linux 7.3's `hrtick` has it)
-/// another one that is emulated in turn with it may find the lock of that timer taken each time that it looks, for ever.
+/// See [`CYCLES`]; tests functions only. No VM computes in it, nor in [`comings`]. The reason: a pCPU's timer
+/// may end every few us (as with Linux 7.3's `hrtick`). Another pCPU that is emulated in turn with it may
+/// then find that timer's lock taken at every look, forever.
 pub fn cycles(times: u32) -> Result<Job, Fault> {
     let mut text = String::new();
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
@@ -175,7 +177,7 @@ pub fn cycles(times: u32) -> Result<Job, Fault> {
     on_three(&text)
 }
 
-/// A pCPU that goes and comes while the policy schedules; function only.
+/// A pCPU that goes offline and online while the policy schedules; tests functions only.
 pub fn comings() -> Result<Job, Fault> {
     let mut text = String::new();
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
@@ -187,14 +189,15 @@ pub fn comings() -> Result<Job, Fault> {
     on_three(&text)
 }
 
-/// A VM with Linux that is moved, live, to another process while its timers are honoured, beside one that does the same and one that computes.
+/// A VM with Linux that moves, live, to another process while its timers are honoured, beside one that does
+/// the same and one that computes.
 pub fn moved(before_s: u32) -> Result<Job, Fault> {
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
     let all = [vm("rt", &sleeper, "linux = true\n"), vm("other", &sleeper, ""), vm("job", "burn", "")];
     let event = "event = [{ at_s = 10, vm = \"rt\", what = \"migrate\" }]\n";
     let mut text = format!("settle_s = {before_s}\n");
     case(&mut text, MOVED, 50, &format!("{}{event}", policy(&["rt*", "other"], &[])), &all);
-    // Its Linux boots beside one that computes.
+    // Its Linux boots beside a VM that computes.
     on_two(&text.replace("settle_s = 4", "settle_s = 30"))
 }
 
@@ -202,18 +205,18 @@ fn hogs() -> Vec<String> {
     (0..4).map(|i| vm(&format!("hog{i}"), "burn", "")).collect()
 }
 
-/// How many VMs with timers there are beside four that compute.
+/// The numbers of VMs with timers beside four that compute.
 pub fn many(full: bool) -> &'static [usize] {
     if full { &[1, 8, 32] } else { &[8] }
 }
 
-/// From the end of a timer to running; VMs have been found when counting begins, and nobody is asked.
+/// From the end of a timer to running. The VMs are known when counting begins, and no guest is asked.
 pub fn expiries(full: bool) -> Result<Job, Fault> {
     let mut text = String::new();
     let quiet = ["--warm-up", "3s", "--for", if full { "18s" } else { "8s" }];
     let long = if full { 20 } else { 10 };
     for &n in many(full) {
-        // 40 ms, an equal part for each: 1.25 ms apart for 32, of which each works 0.1 ms.
+        // 40 ms in equal parts for each: 1.25 ms apart for 32, and each works 0.1 ms.
         let from = |n: usize, first_us: usize| -> Vec<String> {
             let timer = |i: usize| {
                 let phase_us = first_us + 40_000 / n * i;

@@ -1,13 +1,14 @@
-//! Does a guest's timer bring its vCPU, on unmodified kernels, and does nobody else pay for it?
+//! Does a guest's timer bring its vCPU to a pCPU, on unmodified kernels, at no cost to others?
 //!
-//! The tables of VIT (Park et al., J. KIISE 37(1), 2010, tables 2 and 3) on Linux and KVM: an application that sleeps for 30 ms and then
-//! computes, a third of a pCPU on average, in a VM beside one that computes without end; alone, with that competitor, with `vsteer
-//! realtime`, and with a static priority. Then again with a thread of low priority in its VM, so that the VM asks for 70 %, above its half.
-//! Then how long it takes from the end of a timer to the vCPU's running, with 1, 8 and 32 such VMs and four that compute; timers that
-//! end together, in the order asked for; and the shares of VMs that ask all the time.
+//! The tables of VIT (Park et al., J. KIISE 37(1), 2010, tables 2 and 3) on Linux and KVM: an application
+//! sleeps for 30 ms and then computes, a third of a pCPU on average, in a VM beside one that computes without
+//! end. It runs alone, with that competitor, with `vsteer realtime`, and with a static priority. Then all
+//! again with a thread of low priority in its VM, so that the VM asks for 70 %, above its half. Further
+//! tests: the time from the end of a timer to the vCPU's running, with 1, 8 and 32 such VMs and four that
+//! compute; timers that end together, in the order of requests; and the shares of VMs that always ask.
 //!
-//! On emulated hosts, all on one pCPU: times are counts of instructions, the same each time (see [`crate::emulated`]). In full on the
-//! oldest and the newest kernel that qualify, in short on the newest.
+//! All runs on one pCPU of emulated hosts: times are counts of instructions, the same each time (see
+//! [`crate::emulated`]). At full size on the oldest and the newest suitable kernel, short on the newest.
 
 pub mod cycles;
 mod faults;
@@ -28,7 +29,7 @@ use vsteer_core::{Fault, FaultKind};
 /// The claims.
 ///
 /// # Errors
-/// None: where an emulated host fails, that is a claim that does not hold, and what was found before is told.
+/// None: if an emulated host fails, that is a claim that does not hold, and earlier results are reported.
 pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     let kernels: &[Which] = if bench.full { &[boots::SERIES, Which::Newest] } else { &[Which::Newest] };
@@ -45,7 +46,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// The claims of one kernel, whose name is told as soon as it is known.
+/// The claims for one kernel; its name is reported as soon as it is known.
 fn of_kernel(
     bench: &Bench,
     which: Which,
@@ -88,7 +89,7 @@ fn of_kernel(
     Ok(())
 }
 
-/// Do two runs of the same give the same, to the byte?
+/// Do two equal runs give the same bytes?
 fn same(kernel: &str, one: &Boot, other: &Boot, findings: &mut Findings) -> Result<(), Fault> {
     let (first, second) = (one.bytes("expiry-8")?, other.bytes("expiry-8")?);
     let differ: Vec<&String> =
@@ -105,7 +106,7 @@ fn same(kernel: &str, one: &Boot, other: &Boot, findings: &mut Findings) -> Resu
     Ok(())
 }
 
-/// What one boot gave.
+/// The results of one boot.
 struct Boot {
     ran: Ran,
     options: Options,
@@ -125,7 +126,7 @@ impl Boot {
         self.window(case, name).map_or(f64::NAN, |w| w.work_units_per_s)
     }
 
-    /// What the policy said in the end.
+    /// The policy's final output.
     fn said(&self, case: &str) -> Result<Value, Fault> {
         let file = self.options.output.join(case).join("command.out");
         let text = std::fs::read_to_string(&file);
@@ -135,7 +136,7 @@ impl Boot {
         })
     }
 
-    /// What a case left, by the files' names.
+    /// The files of a case, by name.
     fn bytes(&self, case: &str) -> Result<BTreeMap<String, Vec<u8>>, Fault> {
         let folder = self.options.output.join(case);
         let told = |e: std::io::Error| Fault::io(format!("reading {}", folder.display()), &e);
@@ -151,7 +152,7 @@ impl Boot {
     }
 }
 
-/// What is said of one VM.
+/// A value of one VM in the output.
 fn of(said: &Value, name: &str, what: &str) -> f64 {
     let vm = vms(said).find(|vm| vm["name"] == name);
     vm.map_or(f64::NAN, |vm| vm[what].as_f64().unwrap_or(f64::NAN))
@@ -165,7 +166,7 @@ fn sum(said: &Value, what: &str) -> u64 {
     vms(said).filter_map(|vm| vm[what].as_u64()).sum()
 }
 
-/// NaN, where one is.
+/// The largest value; NaN if one is NaN.
 fn worst(all: impl Iterator<Item = f64>) -> f64 {
     all.fold(0.0, |worst: f64, one| if one.is_nan() || one > worst { one } else { worst })
 }

@@ -1,4 +1,4 @@
-//! Who gets how much of a pCPU: the tables of VIT, shares by weight, quotas, the host's own work.
+//! How a pCPU is divided: the tables of VIT, shares by weight, quotas, the host's own work.
 
 use super::jobs::{NICE, UNIT_US};
 use super::{Boot, of, sum, vms, worst};
@@ -11,21 +11,21 @@ use vsteer_core::Fault;
 
 /// The scenario of the first table, for the simulator.
 const SCENARIO: &str = include_str!("../../../../../../scenarios/realtime-sleeper.toml");
-/// Latencies and shares that are said to be the same.
+/// The allowed difference of latencies and shares that are claimed to be the same.
 const SAME: f64 = 0.02;
-/// What a static priority costs the competitor, at least, where the VM asks for more than its half.
+/// The least cost of a static priority for the competitor, if the VM asks for more than its half.
 const PRIORITY_COSTS: f64 = 0.25;
-/// Of shares by weight, and of quotas.
+/// The allowed error of shares by weight, and of quotas.
 const FAIR: f64 = 0.01;
-/// Of what the kernel's scheduler gives.
+/// The allowed difference from what the kernel's scheduler gives.
 const OWN_WORK: f64 = 0.03;
 
-/// What the application in the VM `rt` measured, and the competitor.
+/// What the application in the VM `rt` measured, and the competitor's work.
 #[derive(Clone, Copy)]
 struct Row {
     sleep_ms: f64,
     cycle_ms: f64,
-    /// Units of the competitor, /s.
+    /// The competitor's units per second.
     job: f64,
 }
 
@@ -65,8 +65,8 @@ impl Boot {
             );
             let (half, shown) = (alone_job / 2.0, |job: f64| format!("{:.1} %", 100.0 * job / alone_job));
             if load == "sleeper" {
-                // The VM asks for less than its half: whoever serves it at once gives it what it asks for, and the rest is the
-                // competitor's.
+                // The VM asks for less than its half. Any policy that serves it at once gives it what it asks
+                // for, and the competitor gets the rest.
                 findings.claim(
                     format!("{kernel}, {load}: VIT and a static priority cost the competitor the same (within 2 %)"),
                     same(vit.job, first.job),
@@ -99,7 +99,7 @@ impl Boot {
         Ok(figures)
     }
 
-    /// The simulator's BVT with VIT on the same scenario, and its EEVDF where nobody is put first.
+    /// The simulator's BVT with VIT on the same scenario, and its EEVDF without priority for a VM.
     pub(super) fn simulated(
         &self,
         kernel: &str,
@@ -132,7 +132,7 @@ impl Boot {
         Ok(())
     }
 
-    /// Five VMs, one of double weight, that ask for all they can get.
+    /// Five VMs, one with double weight, that ask for as much as they can get.
     pub(super) fn shares(
         &self,
         kernel: &str,
@@ -163,7 +163,8 @@ impl Boot {
         Ok(())
     }
 
-    /// VMs with quotas, of the whole and of each vCPU, beside one that takes what is left; and one that loses its own.
+    /// VMs with quotas, for the whole VM and for each vCPU, beside one that takes the rest; and one that
+    /// loses its quota.
     pub(super) fn quotas(
         &self,
         kernel: &str,
@@ -196,7 +197,7 @@ impl Boot {
         Ok(())
     }
 
-    /// What the host's own work and the VMs do under the policy, of what they do under the kernel's scheduler.
+    /// The work of the host itself and of the VMs under the policy, relative to the kernel's scheduler.
     pub(super) fn own_work(
         &self,
         kernel: &str,
@@ -229,7 +230,7 @@ impl Boot {
             kept("own-eager", "rt"),
         ];
         findings.claim(
-            // What it works more than before is what it had been kept waiting for: the others divide the rest.
+            // Its additional work is what it had waited for; the others divide the rest.
             format!("{kernel}: a VM that does the more the less it waits gains at the others' cost alone, in their parts (within 3 %)"),
             eager[2] >= 1.0 && {
                 let part = |case: &str| UNIT_S * self.units(case, "rt");
@@ -248,7 +249,8 @@ impl Boot {
         self.said("own-policy").map(|_| ())
     }
 
-    /// What a thread of the host gets that is nicer than another one in its cgroup, beside a VM that computes.
+    /// What a host thread with a higher nice level than another one in its cgroup gets, beside a VM that
+    /// computes.
     pub(super) fn niced(&self, kernel: &str, findings: &mut Findings, figures: &mut Map<String, Value>) {
         let part = |case: &str| self.units(case, "niced") / self.units(case, "job");
         let (before, with) = (part("niced-kernel"), part("niced-policy"));

@@ -1,4 +1,4 @@
-//! How long things take: from a timer's end to running, the policy's callbacks, a switch.
+//! Times: from a timer's end to running, the policy's callbacks, a switch.
 
 use super::jobs;
 use super::{Boot, sum, vms, worst};
@@ -9,9 +9,10 @@ use vsteer_core::Fault;
 /// From a timer's end to running, us.
 const P99_MOST_US: f64 = 50.0;
 const MAX_MOST_US: f64 = 200.0;
-/// Instructions of 2 ns that a switch from one thread to another, with waking it, may take more than under the kernel's scheduler.
+/// How many more instructions of 2 ns a switch between threads with a wake-up may take than under the
+/// kernel's scheduler.
 const SWITCH_MOST_MORE: f64 = 4_700.0;
-/// What a callback may cost: instructions that the kernel checks, and virtual ns that a run takes.
+/// The allowed cost of a callback: instructions that the kernel checks, and virtual ns of a run.
 const COSTS: &[(&str, f64, f64)] = &[
     ("rt_enqueue", 5_100.0, 1250.0),
     ("rt_dispatch", 14_650.0, 2900.0),
@@ -55,7 +56,8 @@ impl Boot {
         Ok(())
     }
 
-    /// While a thread of a class above runs, nothing else can; but no longer, and whom it interrupted does not go on first.
+    /// While a thread of a higher class runs, nothing else can run. But it must not delay longer than that,
+    /// and the thread that it interrupted must not continue first.
     pub(super) fn above(
         &self,
         kernel: &str,
@@ -84,7 +86,7 @@ impl Boot {
                 .map_or(f64::NAN, |l| l.mean_ms)
         };
         let all: Vec<f64> = (0..8).map(late).collect();
-        // Of those before it each works 20 units, 0.4 ms; and there is the way from one to the next.
+        // Each VM before it works 20 units, 0.4 ms; in addition there is the time from one to the next.
         let work_ms = 20.0 * 1000.0 / self.units("job-alone", "job");
         let bound = |i: usize| i as f64 * (work_ms + 0.1) + 0.2;
         findings.claim(
@@ -95,8 +97,9 @@ impl Boot {
         figures.insert("together_late_ms".to_owned(), json!(all));
     }
 
-    /// What the policy's callbacks cost, in instructions of 2 ns each; limits are what was measured first, and a quarter; for
-    /// what is checked of `rt_enqueue` and `rt_dispatch` once quotas were there.
+    /// The cost of the policy's callbacks, in instructions of 2 ns each. The limits are the first measured
+    /// values plus a quarter; for the checked instructions of `rt_enqueue` and `rt_dispatch` they were set
+    /// after quotas were added.
     pub(super) fn costs(
         &self,
         kernel: &str,
@@ -125,7 +128,7 @@ impl Boot {
         Ok(())
     }
 
-    /// From one thread to another, with waking it.
+    /// From one thread to another, with a wake-up.
     pub(super) fn switches(&self, kernel: &str, findings: &mut Findings, figures: &mut Map<String, Value>) {
         const NS_PER_INSTRUCTION: f64 = 2.0;
         let each = |case: &str| 1e9 / (2.0 * self.units(case, "switch")) / NS_PER_INSTRUCTION;

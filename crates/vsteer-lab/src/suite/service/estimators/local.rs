@@ -1,20 +1,25 @@
-//! How far off are the estimators of response times on local VMs, by the wall's clock, on a machine that others use as well?
+//! How large are the errors of the estimators of response times on local VMs, in wall-clock time, on a
+//! machine with other users?
 //!
-//! The published first scenario with Poisson arrivals: three servers, each with one vCPU, whose VMs share one pCPU whole (vCPUs and
-//! emulator threads). Each interval is recorded by itself and foretold from the one before, as on the emulated host
-//! (estimators.rs); what clients saw is in the guests' own request logs.
+//! The published first scenario with Poisson arrivals: three servers with one vCPU each, whose whole VMs
+//! (vCPUs and emulator threads) share one pCPU. Each interval is recorded separately and forecast from the
+//! previous one, as on the emulated host (estimators.rs). What clients saw is in the guests' own request
+//! logs.
 //!
-//! **How much work is a request?** A work unit takes what this machine's emulation takes for it, and every request takes more than its
-//! work: timers, wake-ups, the emulator's thread, the reports. So three servers are started first whose requests differ in work alone,
-//! at the rate that all have together under load: what each took of CPU gives both. From that follow the units that make the
-//! published rates a load of [`TARGET`].
+//! **How much work is a request?** The time of a work unit depends on this machine's emulation, and every
+//! request takes more than its work: timers, wake-ups, the emulator's thread, the reports. So three servers
+//! are started first whose requests differ only in work, at the rate that all have together under load. Their
+//! CPU times give both costs. From these follow the units with which the published rates make a load of
+//! [`TARGET`].
 //!
-//! **What is claimed** is less than on the emulated host. One run of minutes has the chance of its arrivals in it and the machine's steal
-//! and neighbours, and three seeds make a floor of a few pairs: so errors and floor are printed, and held is only that `own` tells means
-//! better than three that leave out the queue of the others (`paper`, `sandpiper`) or the change (`last`). Three seeds, since
-//! with one an interval that chance made long would decide; more would make the case longer than the emulated ones.
+//! **The claims** are weaker than on the emulated host. A run of minutes depends on chance arrivals and on
+//! the machine's steal and neighbours, and three seeds give a floor from only a few pairs. So errors and
+//! floor are only printed. The only claim is that `own` forecasts means better than three estimators that
+//! ignore the queue of the others (`paper`, `sandpiper`) or the change (`last`). There are three seeds,
+//! because with one seed an interval that is long by chance would decide. More would make the case longer
+//! than the emulated ones.
 //!
-//! Left out: several pCPUs (what is claimed of one is not settled yet), and other mixes.
+//! Left out: several pCPUs (the claim for one is not settled yet), and other mixes.
 
 use super::{LOADED, estimate, in_words, own_is_nearest, summary_of};
 use crate::contention::Lab;
@@ -30,7 +35,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
-/// See the file's head.
+/// The case; see the head of this file.
 pub const CASE: Case = Case {
     name: "estimators-local",
     doc: "the part of `estimators` on local VMs: own tells means better than paper, sandpiper and last",
@@ -43,24 +48,26 @@ pub const CASE: Case = Case {
 const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
 /// CPU time of a request, ms, as published.
 const REQUEST_MS: [f64; 3] = [6.6, 6.6, 1.7];
-/// What the servers share, and where everything else of the lab is.
+/// The pCPU that the servers share, and the pCPU of everything else in the lab.
 const SHARED_PCPU: usize = 1;
 const ASIDE_PCPU: usize = 0;
-/// The load that is aimed at: that of the published rates and CPU times. And what it may come to: below, nobody waits; above, an interval
-/// is as long as chance has it.
+/// The intended load, which is that of the published rates and CPU times. And the accepted range: below it,
+/// nothing waits; above it, the length of waits depends mostly on chance.
 const TARGET: f64 = 0.88;
 const LOAD: std::ops::RangeInclusive<f64> = 0.75..=0.95;
-/// Whom `own` has to beat.
+/// The estimators that `own` must beat.
 const BEATEN: [&str; 3] = ["paper", "sandpiper", "last"];
-/// Where anybody else used more of the shared pCPU, requests waited for him, and nothing is measured.
+/// If others used more than this of the shared pCPU, requests waited for them, and the measurement is not
+/// valid.
 const OTHERS_MOST: f64 = 0.1;
 
-/// From an interval's begin to its recording, what the load before left is served; and from its recording to its end.
+/// From an interval's start to its recording, in which the rest of the previous load is served; and from its
+/// recording to its end.
 const SETTLE: Duration = Duration::from_secs(2);
 const SPARE: Duration = Duration::from_secs(3);
-/// From its start to its first sample an observer takes a second, and some of this.
+/// From its start to its first sample an observer needs a second plus a part of this.
 const OBSERVER_STARTS: Duration = Duration::from_secs(3);
-/// Until what was answered stands in the logs.
+/// The time until answered requests are in the logs.
 const LOGGED: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -76,7 +83,7 @@ const FULL: Scenario = Scenario {
     rates_hz: [&[15, 45, 10, 45], &[15, 45, 10, 45], &[70, 170, 50, 170]],
     seeds: 3,
 };
-/// Enough to see that all parts work.
+/// Enough to test all parts.
 const SHORT: Scenario =
     Scenario { intervals_s: &[40, 30], rates_hz: [&[15, 45], &[15, 45], &[70, 170]], seeds: 1 };
 
@@ -87,17 +94,17 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// Runs it, claims, and gives the figures.
+/// Runs it, makes the claims, and returns the numbers.
 ///
 /// # Errors
-/// The machine has one pCPU only; the lab's; vsteer's.
+/// The machine has only one pCPU; the lab's; vsteer's.
 pub(super) fn part(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     interrupt::watch()?;
     let scenario = if bench.full { FULL } else { SHORT };
     let before = Stat::now()?;
     let mut told = Vec::new();
     for seed in bench.seed..bench.seed + scenario.seeds {
-        // The machine's speed changes with what its neighbours do: each seed has a calibration of its own.
+        // The machine's speed changes with its neighbours' work, so each seed has its own calibration.
         let cost = calibrated(bench, seed)?;
         eprintln!(
             "vsteer-lab: a work unit takes {:.2} us, a request {:.0} us beside",
@@ -126,7 +133,7 @@ pub(super) fn part(bench: &Bench, findings: &mut Findings) -> Result<Value, Faul
             ),
         );
     } else {
-        // A loaded half minute is too short for more.
+        // A loaded half minute is too short for more claims.
         findings.claim(
             "local VMs: own tells of every VM in the loaded interval",
             summary["own"]["of"] == 3 && summary["own"]["unanswered"] == 0,
@@ -136,25 +143,25 @@ pub(super) fn part(bench: &Bench, findings: &mut Findings) -> Result<Value, Faul
     Ok(json!({"summary": summary, "runs": told, "steal": steal, "load_above": LOADED}))
 }
 
-/// What was measured of the intervals that are meant to be loaded: every second one.
+/// The measured loads of the intervals that should be loaded: every second one.
 fn loads(run: &Value) -> impl Iterator<Item = f64> {
     let all = run["estimate"]["intervals"].as_array().into_iter().flatten();
     all.skip(1).step_by(2).filter_map(|i| i["load"].as_f64())
 }
 
-/// What requests take on this machine, of CPU, emulator threads included.
+/// The CPU time of requests on this machine, including emulator threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cost {
-    /// A work unit.
+    /// CPU time of a work unit.
     unit_us: f64,
-    /// A request without its work.
+    /// CPU time of a request without its work.
     request_us: f64,
 }
 
 /// Work units of the calibration's requests.
 const FEW_UNITS: u32 = 20;
 const MANY_UNITS: u32 = 320;
-/// Three times this is what all servers together are asked under load.
+/// Three times this is the rate of all servers together under load.
 const CALIBRATION_HZ: u32 = 87;
 const CALIBRATION: Duration = Duration::from_secs(12);
 
@@ -177,7 +184,7 @@ impl Cost {
     }
 }
 
-/// A short lab of servers whose requests differ in work alone.
+/// A short lab of servers whose requests differ only in work.
 fn calibrated(bench: &Bench, seed: u64) -> Result<Cost, Fault> {
     let server = |units: u32, seed: u64| {
         format!("server(rates={CALIBRATION_HZ}@600;mean_units={units};service=fixed;seed={seed})=1x1")
@@ -199,7 +206,7 @@ fn calibrated(bench: &Bench, seed: u64) -> Result<Cost, Fault> {
         let of_units = |units: u32| {
             let has = |workload: &str| workload.contains(&format!("mean_units={units},"));
             let of = lab.state().vms.iter().zip(&vms).filter(|(vm, _)| has(&vm.workload));
-            // All of its CPU time, also what is used beside requests.
+            // All of its CPU time, including that not caused by requests.
             let whole = |seen: &Value| {
                 Some(seen["service_s"].as_f64()? + seen["beside"].as_f64()? / seen["rate_hz"].as_f64()?)
             };
@@ -215,7 +222,7 @@ fn calibrated(bench: &Bench, seed: u64) -> Result<Cost, Fault> {
     })
 }
 
-/// Was the shared pCPU the VMs' own in all intervals?
+/// Did the VMs have the shared pCPU for themselves in all intervals?
 fn quiet(told: &Value) -> Result<(), Fault> {
     let of = |interval: &Value| interval["others_pcpus"].as_f64();
     let others = told["intervals"].as_array().into_iter().flatten().filter_map(of).fold(0.0, f64::max);
@@ -227,7 +234,7 @@ fn quiet(told: &Value) -> Result<(), Fault> {
         .help("repeat it when nothing else runs on this machine"))
 }
 
-/// One seed: records every interval, and what is then foretold of each from the one before.
+/// One seed: records every interval, and forecasts each from the previous one.
 fn one(bench: &Bench, scenario: &Scenario, cost: &Cost, seed: u64) -> Result<Value, Fault> {
     let units = cost.units(scenario);
     let workload = |i: usize| {
@@ -251,7 +258,7 @@ fn one(bench: &Bench, scenario: &Scenario, cost: &Cost, seed: u64) -> Result<Val
         keep_on(lab, &SHARED_PCPU.to_string())?;
         let recordings = record_intervals(lab, v, scenario, &folder)?;
         wait("letting logs be written", LOGGED)?;
-        // The lab's own go with it.
+        // The lab removes its own copies at its end.
         let kept = |i: usize| {
             let is = format!("server,{}", workload(i).join(","));
             let vm = lab.state().vms.iter().find(|vm| vm.workload == is);
@@ -275,7 +282,7 @@ fn one(bench: &Bench, scenario: &Scenario, cost: &Cost, seed: u64) -> Result<Val
     )
 }
 
-/// Records each interval by itself, into this folder.
+/// Records each interval separately, into this folder.
 fn record_intervals(
     lab: &Lab,
     v: &Vsteer,
@@ -285,7 +292,8 @@ fn record_intervals(
     let mut recordings = Vec::new();
     let mut begin_s = 0;
     for (i, length_s) in scenario.intervals_s.iter().enumerate() {
-        // VMs that boot one after the other begin one after the other; and their clocks are known the better the longer they run.
+        // VMs that boot one after the other also begin one after the other. And the longer they run, the
+        // better their clocks are known.
         let begins_ns = lab.workloads_begin_ns()?;
         let at = |second: u64, of: Option<&u64>| {
             Duration::from_nanos(of.copied().unwrap_or(0)) + Duration::from_secs(second)
@@ -327,7 +335,7 @@ fn record(v: &Vsteer, to: &str, length: Duration) -> Result<(), Fault> {
     v.run(&words, false, length + LIMIT).map(drop)
 }
 
-/// As long as it lives, this thread and whatever it starts stay on one pCPU: the lab's libvirt, vsteer.
+/// While it exists, this thread and everything that it starts stay on one pCPU: the lab's libvirt, vsteer.
 struct Aside {
     before: CpuSet,
 }
@@ -353,12 +361,12 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        // What was allowed before is allowed again.
+        // Restores the former affinity.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
 
-/// The machine's CPU time by now, all pCPUs together, in the kernel's ticks.
+/// The machine's CPU time so far, all pCPUs together, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     all: u64,
@@ -372,14 +380,15 @@ impl Stat {
             .ok_or_else(|| Fault::new(FaultKind::BadInput, "/proc/stat begins with no line of all pCPUs"))
     }
 
-    /// `man 5 proc`: user, nice, system, idle, iowait, irq, softirq, steal; guest times that follow are in user's.
+    /// `man 5 proc`: user, nice, system, idle, iowait, irq, softirq, steal; the guest times that follow are
+    /// part of user.
     fn parse(text: &str) -> Option<Stat> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let columns: Vec<u64> = line.split_whitespace().map_while(|w| w.parse().ok()).collect();
         Some(Stat { all: columns.get(..8)?.iter().sum(), steal: columns[7] })
     }
 
-    /// What part of the machine's time others took; `None` where no time passed.
+    /// The stolen part of the machine's time; `None` if no time passed.
     fn steal_since(&self, before: &Stat) -> Option<f64> {
         let all = self.all.checked_sub(before.all).filter(|ticks| *ticks > 0)?;
         Some(self.steal.checked_sub(before.steal)? as f64 / all as f64)
@@ -392,7 +401,7 @@ mod tests {
 
     #[test]
     fn units_make_the_load_that_is_aimed_at() {
-        // A unit of 10 us; a request takes 300 us beside.
+        // A unit of 10 us; a request takes another 300 us.
         let cost = Cost::of(300e-6 + 20.0 * 10e-6, 300e-6 + 320.0 * 10e-6).unwrap();
         assert!((cost.unit_us - 10.0).abs() < 1e-9 && (cost.request_us - 300.0).abs() < 1e-9, "{cost:?}");
         for scenario in [FULL, SHORT] {
