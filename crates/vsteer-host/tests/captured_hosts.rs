@@ -81,7 +81,7 @@ fn proxmox() {
     assert_eq!(roles, [Role::Vcpu(0), Role::Vcpu(1), Role::Emulator, Role::Vhost]);
     assert_eq!(vm.threads[0].affinity.to_string(), "2-5");
     assert_eq!((host.cgroups, host.topology.online().len()), (CgroupLayout::V2, 8));
-    assert!(notes.iter().any(|n| n.contains("untested")), "{notes:?}");
+    assert!(notes.iter().any(|n| n.contains("untried")), "{notes:?}");
     let weight = vsteer_core::setting::Change::Weight(setting::Weight {
         from: CpuWeight::Weight(100),
         to: CpuWeight::Weight(400),
