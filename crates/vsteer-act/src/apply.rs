@@ -2,6 +2,8 @@
 //!
 //! For each step vsteer checks that the setting has the value in the plan, writes and syncs the undo, makes the change
 //! and reads the setting back. If anything fails, vsteer undoes all steps and reports that.
+//!
+//! GAP(audit-trail): a change is in the journal, but not in the system's log.
 
 use crate::journal::{Entry, Journal, State};
 use crate::watchdog::unix_ns;
@@ -40,6 +42,12 @@ pub struct Preview {
     /// step possible.
     #[serde(skip)]
     pub refused: Option<FaultKind>,
+    /// What the step touches outside vsteer: files, commands, machines and connections, one line each.
+    #[serde(default)]
+    pub touches: Vec<String>,
+    /// Why the present value was not read, if so: that would run or open what the plan names.
+    #[serde(default)]
+    pub unread: Option<String>,
 }
 
 /// Checks that this is the host, in the state, for which the plan was made.
@@ -74,7 +82,13 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     .help("make a new plan: vsteer plan -o plan.json"))
 }
 
-/// Reports what every step would find; changes nothing.
+/// What a step touches outside vsteer: what it names itself, else what the actuator uses for it.
+fn touches(step: &Step, actuator: &mut dyn Actuate) -> Vec<String> {
+    let own = step.change.touches();
+    if own.is_empty() { actuator.touches(step) } else { own }
+}
+
+/// Reports what every step would find; changes nothing, runs no program and opens no connection that the plan names.
 ///
 /// # Errors
 /// As [`apply`], before anything is changed.
@@ -82,6 +96,18 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
     check_parent(plan, now)?;
     let mut all = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
+        if let Some(why) = step.change.unread() {
+            let touches = touches(step, actuator);
+            all.push(Preview {
+                step: step.clone(),
+                ready: true,
+                found: None,
+                refused: None,
+                touches,
+                unread: Some(why.to_owned()),
+            });
+            continue;
+        }
         let now = actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step));
         let (found, refused) = match now {
             Ok(current) if step.change.same_before(&current) => (None, None),
@@ -91,7 +117,15 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
             }
             Err(fault) => (Some(fault.to_string()), Some(fault.kind)),
         };
-        all.push(Preview { step: step.clone(), ready: found.is_none(), found, refused });
+        let touches = touches(step, actuator);
+        all.push(Preview {
+            step: step.clone(),
+            ready: found.is_none(),
+            found,
+            refused,
+            touches,
+            unread: None,
+        });
     }
     Ok(all)
 }
@@ -259,6 +293,33 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
         }
         (None, None) => journal.write(Entry::RolledBack).map(|()| lines),
     }
+}
+
+/// Steps of an applied plan whose setting somebody else changed since, one line each: undoing them would overwrite that
+/// change. Empty for a plan that was not applied completely: a step that went wrong leaves other values.
+///
+/// # Errors
+/// None yet: a value that cannot be read is no conflict, and the undo reports why.
+pub fn conflicts(journal: &Journal, actuator: &mut dyn Actuate) -> Vec<String> {
+    let Some((plan, _)) = journal.plan() else { return Vec::new() };
+    let again = journal.entries().iter().any(|e| matches!(e, Entry::Again { .. } | Entry::Guarded { .. }));
+    if journal.state() != State::Applied || again || !plan.scope.live() {
+        return Vec::new();
+    }
+    let plan = plan.clone();
+    let mut lines = Vec::new();
+    // The newest first; of several steps of one setting only the newest is in force.
+    let mut seen: Vec<&Step> = Vec::new();
+    for (i, former) in journal.to_undo() {
+        let step = &plan.steps[i];
+        if !seen.iter().any(|newer| newer.sets_what(step))
+            && let Some(now) = actuator.changed_since(step, &former)
+        {
+            lines.push(format!("{}: {}: the present value is {now}", step.whose(), step.change));
+        }
+        seen.push(step);
+    }
+    lines
 }
 
 /// Undoes every step that the journal lists as possibly made. Safe to call again after a kill.

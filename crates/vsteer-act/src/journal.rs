@@ -9,27 +9,31 @@
 //! that two processes that begin the same plan cannot set each other's journal aside. Listing takes no lock and
 //! repairs nothing, because it must not wait for an apply.
 //!
-//! Fault injection: if the environment variable `VSTEER_FAULT_KILL` is `before:N` or `after:N`, the process kills
+//! Fault injection, only in builds with debug assertions: if the environment variable `VSTEER_FAULT_KILL` is `before:N` or `after:N`, the process kills
 //! itself (SIGKILL) around its N-th journal write. The test of crash safety walks every N on a real libvirt.
 
 use crate::locked::Locked;
+use crate::trusted;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Former;
 
+/// How long to wait for another process that holds a journal: an apply takes seconds, a hung one is ended by its
+/// watchdog after 20 s.
+const LOCK_WITHIN: Duration = Duration::from_secs(30);
+/// Largest journal that is read, bytes.
+const JOURNAL_MAX: u64 = 256 << 20;
+
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a journal has a few lines for each step, and lives as long as an apply"
-)]
 pub enum Entry {
     /// The plan is about to be applied.
     Begin {
@@ -39,6 +43,9 @@ pub enum Entry {
         connect: Option<String>,
         /// Wall-clock time, ns since 1970 UTC.
         unix_ns: u64,
+        /// Place in the order of all plans begun here, which no clock decides. 0: by an earlier version.
+        #[serde(default)]
+        sequence: u64,
     },
     /// A watchdog process will roll back unless the plan is confirmed before its deadline.
     Armed {
@@ -133,12 +140,8 @@ impl Journal {
     /// `Changed` if the plan is applied already, or another process is applying it or rolling it back; `NoSpace`,
     /// `NoPrivilege` if the folder is not writable; `BadInput` for an id that is not a plain name.
     pub fn begin(folder: &Path, plan: &Plan, connect: Option<&str>, unix_ns: u64) -> Result<Journal, Fault> {
-        // The id becomes a file's name, and a plan may come from anywhere.
-        if plan.id.is_empty() || !plan.id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-        {
-            return Err(Fault::new(FaultKind::BadInput, format!("{:?} is not a valid plan id", plan.id)));
-        }
-        fs::create_dir_all(folder).map_err(|e| failed("cannot create the folder of", folder, &e))?;
+        Plan::check_id(&plan.id)?;
+        trusted::make_private_folder(folder)?;
         let beginning = File::open(folder).map_err(|e| failed("cannot open the folder of", folder, &e))?;
         let beginning = lock(beginning, folder)?;
         let path = folder.join(format!("{}.journal", plan.id));
@@ -156,8 +159,8 @@ impl Journal {
             fs::rename(&path, free.expect("there are more numbers than files"))
                 .map_err(|e| failed("cannot set aside", &path, &e))?;
         }
-        let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
-        let file = lock(file.map_err(|e| failed("cannot create", &path, &e))?, &path)?;
+        let sequence = next_in_sequence(folder)?;
+        let file = lock(trusted::create(&path)?, &path)?;
         // Sync the folder too, so that a crash cannot remove the journal.
         beginning.sync_all().map_err(|e| failed("cannot sync the folder of", folder, &e))?;
         let mut journal = Journal { path, file, entries: Vec::new(), whole: 0, torn: false, writes: 0 };
@@ -165,6 +168,7 @@ impl Journal {
             plan: Box::new(plan.clone()),
             connect: connect.map(str::to_owned),
             unix_ns,
+            sequence,
         })?;
         Ok(journal)
     }
@@ -174,8 +178,13 @@ impl Journal {
     /// # Errors
     /// `NothingThere` if it does not exist; `BadInput`, with its name, if it is garbled.
     pub fn open(path: &Path) -> Result<Journal, Fault> {
-        let opened = Journal::open_locked(path, |file| Locked::wait(file).map(Some))?;
-        Ok(opened.expect("waiting for the lock ends with the lock"))
+        let opened = Journal::open_locked(path, |file| Locked::within(file, LOCK_WITHIN))?;
+        opened.ok_or_else(|| {
+            let what = format!("another process holds the journal {}", path.display());
+            Fault::new(FaultKind::Changed, what)
+                .because(format!("it did not finish within {} s", LOCK_WITHIN.as_secs()))
+                .help("see who has it open: fuser -v JOURNAL; then try again")
+        })
     }
 
     /// Opens an existing journal, or says `None` at once when another process holds it.
@@ -191,8 +200,7 @@ impl Journal {
         lock: fn(File) -> std::io::Result<Option<Locked>>,
     ) -> Result<Option<Journal>, Fault> {
         let mut file = loop {
-            let file = OpenOptions::new().read(true).append(true).open(path);
-            let file = file.map_err(|e| failed("cannot open", path, &e))?;
+            let file = trusted::open_to_append(path)?;
             let Some(file) = lock(file).map_err(|e| failed("cannot lock", path, &e))? else {
                 return Ok(None);
             };
@@ -203,7 +211,7 @@ impl Journal {
             }
         };
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
+        (&mut *file).take(JOURNAL_MAX).read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
         let (entries, whole) = parse(&text, path)?;
         if whole < text.len() as u64 {
             // The incomplete line had no effect; it must not run into the next entry.
@@ -228,15 +236,14 @@ impl Journal {
             if path.extension().is_none_or(|e| e != "journal") {
                 continue;
             }
-            let read = fs::read(&path).map_err(|e| failed("cannot read", &path, &e));
-            match read.and_then(|text| parse(&text, &path)) {
+            match read(&path).and_then(|text| parse(&text, &path)) {
                 // Ends within its first line: no step was made.
                 Ok((entries, _)) if entries.is_empty() => {}
                 Ok((entries, _)) => {
-                    if let (Some(Entry::Begin { unix_ns, .. }), true) =
+                    if let (Some(Entry::Begin { unix_ns, sequence, .. }), true) =
                         (entries.first(), state_of(&entries) != State::RolledBack)
                     {
-                        found.push((*unix_ns, path));
+                        found.push(((*sequence, *unix_ns), path));
                     }
                 }
                 Err(_) => garbled.push(path),
@@ -303,19 +310,24 @@ impl Journal {
     /// # Errors
     /// When the folder cannot be read.
     pub fn set_later_by(&self) -> Result<Vec<String>, Fault> {
-        let Some(Entry::Begin { plan, unix_ns, .. }) = self.entries.first() else { return Ok(Vec::new()) };
+        let Some(Entry::Begin { plan, unix_ns, sequence, .. }) = self.entries.first() else {
+            return Ok(Vec::new());
+        };
+        let own_place = (*sequence, *unix_ns);
         let own: Vec<&Step> = self.to_undo().into_iter().map(|(i, _)| &plan.steps[i]).collect();
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut later = Vec::new();
         for path in Journal::pending(folder)?.into_iter().filter(|path| *path != self.path) {
             // A journal that cannot be read is reported when it is itself to be rolled back.
-            let Some((entries, _)) = fs::read(&path).ok().and_then(|text| parse(&text, &path).ok()) else {
+            let Some((entries, _)) = read(&path).ok().and_then(|text| parse(&text, &path).ok()) else {
                 continue;
             };
-            let Some(Entry::Begin { plan: other, unix_ns: then, .. }) = entries.first() else { continue };
+            let Some(Entry::Begin { plan: other, unix_ns, sequence, .. }) = entries.first() else { continue };
             let left = to_undo_of(&entries);
             let mut theirs = left.iter().map(|(i, _)| &other.steps[*i]);
-            if then > unix_ns && theirs.any(|step| own.iter().any(|mine| mine.sets_what(step))) {
+            if (*sequence, *unix_ns) > own_place
+                && theirs.any(|step| own.iter().any(|mine| mine.sets_what(step)))
+            {
                 later.push(other.id.clone());
             }
         }
@@ -378,7 +390,10 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
     for line in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
         let entry: Entry = serde_json::from_slice(line).map_err(|e| garbled(&e))?;
         match &entry {
-            Entry::Begin { plan, .. } if entries.is_empty() => steps = plan.steps.len(),
+            Entry::Begin { plan, .. } if entries.is_empty() => {
+                Plan::check_id(&plan.id).map_err(|fault| garbled(&fault))?;
+                steps = plan.steps.len();
+            }
             Entry::Begin { .. } => return Err(garbled(&"it has two begin entries")),
             Entry::RolledBack => {}
             _ if entries.is_empty() => return Err(garbled(&"its begin entry is missing")),
@@ -396,10 +411,47 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
 }
 
 fn lock(file: File, path: &Path) -> Result<Locked, Fault> {
-    Locked::wait(file).map_err(|e| failed("cannot lock", path, &e))
+    let locked = Locked::within(file, LOCK_WITHIN).map_err(|e| failed("cannot lock", path, &e))?;
+    locked.ok_or_else(|| {
+        Fault::new(FaultKind::Changed, format!("another process holds {}", path.display()))
+            .because(format!("it did not finish within {} s", LOCK_WITHIN.as_secs()))
+    })
 }
 
+/// A journal's bytes, without a lock.
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    let mut text = Vec::new();
+    let file = trusted::open(path)?;
+    file.take(JOURNAL_MAX).read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
+    Ok(text)
+}
+
+/// The next place in the order of all plans begun in this folder. The caller holds the folder's lock.
+fn next_in_sequence(folder: &Path) -> Result<u64, Fault> {
+    let path = folder.join("sequence");
+    let mut last = 0;
+    if path.exists() {
+        let mut text = String::new();
+        let file = trusted::open(&path)?;
+        file.take(64).read_to_string(&mut text).map_err(|e| failed("cannot read", &path, &e))?;
+        last = text.trim().parse().unwrap_or(0);
+    }
+    // The file may be gone or older than a journal that was copied here.
+    for journal in Journal::pending(folder)? {
+        let entries = read(&journal).and_then(|text| parse(&text, &journal)).map(|(entries, _)| entries);
+        if let Ok(Some(Entry::Begin { sequence, .. })) = entries.as_ref().map(|e| e.first()) {
+            last = last.max(*sequence);
+        }
+    }
+    vsteer_record::files::replace(&path, format!("{}\n", last + 1).as_bytes())?;
+    Ok(last + 1)
+}
+
+/// Only in builds with debug assertions: nobody's environment ends a release build.
 fn die_if_asked(when: &str, write: u64) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
     if let Ok(spec) = std::env::var("VSTEER_FAULT_KILL")
         && spec == format!("{when}:{write}")
     {

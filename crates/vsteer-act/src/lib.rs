@@ -8,9 +8,10 @@ pub mod levels;
 mod locked;
 pub mod priority;
 mod steering;
+pub mod trusted;
 mod watchdog;
 
-pub use apply::{Preview, Receipt, Setting, apply, preview, rollback};
+pub use apply::{Preview, Receipt, Setting, apply, conflicts, preview, rollback};
 pub use journal::{Entry, Journal, State, journal_folder};
 pub use steering::{Steering, guard};
 pub use watchdog::{arm, confirm, watch};

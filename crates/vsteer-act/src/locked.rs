@@ -8,19 +8,30 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+/// How often a lock that somebody else holds is tried.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A file with an exclusive lock on it.
 #[derive(Debug)]
 pub struct Locked(File);
 
 impl Locked {
-    /// Waits until nobody else holds the lock.
+    /// Waits for the lock; `None` where somebody else still holds it after `limit`.
     ///
     /// # Errors
     /// When the file system has no locks.
-    pub fn wait(file: File) -> io::Result<Locked> {
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Locked(file))
+    pub fn within(file: File, limit: Duration) -> io::Result<Option<Locked>> {
+        let end = Instant::now() + limit;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(Locked(file))),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= end => return Ok(None),
+                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => std::thread::sleep(LOOK),
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 
     /// `None` where somebody else holds the lock.
@@ -65,10 +76,11 @@ mod tests {
     fn dropping_unlocks_although_a_duplicate_is_open() {
         let path = tempfile::NamedTempFile::new().unwrap();
         let open = || File::open(path.path()).unwrap();
-        let held = Locked::wait(open()).unwrap();
+        let held = Locked::at_once(open()).unwrap().unwrap();
         // As a child has it between fork and exec.
         let duplicate = held.try_clone().unwrap();
         assert!(Locked::at_once(open()).unwrap().is_none());
+        assert!(Locked::within(open(), Duration::from_millis(50)).unwrap().is_none());
         drop(held);
         assert!(Locked::at_once(open()).unwrap().is_some());
         drop(duplicate);

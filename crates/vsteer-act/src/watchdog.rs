@@ -126,6 +126,14 @@ fn undo_if_due(
     }
     let (plan, connect) = journal.plan().unzip();
     let mut actuator = open(plan, connect.flatten())?;
+    let conflicts = crate::conflicts(journal, actuator.as_mut());
+    if !conflicts.is_empty() {
+        // Somebody decided otherwise since. Trying again would only repeat this line.
+        let what =
+            format!("somebody else changed these settings since, and they stay: {}", conflicts.join("; "));
+        tell_log(Path::new(LOG), journal.path(), &Fault::new(FaultKind::Changed, what));
+        return Ok(());
+    }
     crate::rollback(journal, actuator.as_mut()).map(|_| ())
 }
 

@@ -30,6 +30,7 @@ pub mod topology;
 pub mod tree;
 pub mod trigger;
 pub mod verify;
+pub mod visible;
 
 pub use cpuset::CpuSet;
 pub use fault::{Fault, FaultKind};

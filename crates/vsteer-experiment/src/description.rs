@@ -11,7 +11,8 @@ use super::design::{Design, Laid, Varied, lay_out, order};
 use serde::{Deserialize, Serialize};
 use vsteer_core::counted::{self, Event};
 use vsteer_core::quantity::Quantity;
-use vsteer_core::setting::knob::{How, Knob, TUNED_READ, TUNED_SET};
+use vsteer_core::setting::argv::Argv;
+use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::lasting::{Element, Lasting};
 use vsteer_core::setting::words::word_name;
 use vsteer_core::{Fault, FaultKind};
@@ -81,12 +82,12 @@ fn an_hour() -> f64 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// The timed command, run with `/bin/sh -c`.
-    pub command: String,
+    /// The timed command.
+    pub command: Argv,
     /// Command before each run. It is not timed and must succeed.
-    pub prepare: Option<String>,
+    pub prepare: Option<Argv>,
     /// Command after each run, also after a failure.
-    pub clean: Option<String>,
+    pub clean: Option<Argv>,
     /// Machine to run on: `user@host` for ssh. `None`: this machine.
     pub on: Option<String>,
 }
@@ -212,9 +213,9 @@ pub struct Factor {
     /// bracketed one is in force.
     pub file: Option<String>,
     /// Command that sets `{level}`.
-    pub set: Option<String>,
+    pub set: Option<Argv>,
     /// Command that prints the level in force.
-    pub read: Option<String>,
+    pub read: Option<Argv>,
     /// If true, the levels are profiles of the tuned daemon.
     #[serde(default)]
     pub tuned: bool,
@@ -233,16 +234,16 @@ pub struct Factor {
 #[serde(deny_unknown_fields)]
 pub struct Boot {
     /// Command that changes the next boot's command line. `{add}` stands for the words to add, `{remove}` for the
-    /// names of all words in the levels. For grubby: `grubby --update-kernel=ALL --remove-args="{remove}"
-    /// --args="{add}"`.
-    pub set: String,
-    /// Boots.
+    /// names of all words in the levels. For grubby: `grubby --update-kernel=ALL "--remove-args={remove}"
+    /// "--args={add}"`.
+    pub set: Argv,
+    /// Command that boots.
     #[serde(default = "reboot")]
-    pub reboot: String,
+    pub reboot: Argv,
 }
 
-fn reboot() -> String {
-    "systemctl reboot".to_owned()
+fn reboot() -> Argv {
+    Argv::parse("systemctl reboot").expect("plain words")
 }
 
 /// Default libvirt connection of VM definitions.
@@ -268,7 +269,7 @@ impl Factor {
             (_, Some(set), Some(read)) => How::Commands { set: set.clone(), read: read.clone() },
             (_, Some(_), None) => return Err(wrong("it has `set` but no `read` to check the value")),
             (_, None, Some(_)) => return Err(wrong("it has `read` but no `set`")),
-            _ if self.tuned => How::Commands { set: TUNED_SET.to_owned(), read: TUNED_READ.to_owned() },
+            _ if self.tuned => How::Tuned {},
             _ if self.kernel => {
                 let boot = boot.ok_or_else(|| {
                     wrong("kernel words need a reboot").help("add a section [boot] with `set`")
@@ -305,11 +306,8 @@ impl Factor {
                     Fault::new(FaultKind::BadInput, format!("factor {:?} is not valid", self.name))
                         .because(why)
                 };
-                if !set.contains("{level}") {
+                if !set.mentions("level") {
                     return Err(wrong("the lasting command `set` does not contain {level}"));
-                }
-                if read.trim().is_empty() {
-                    return Err(wrong("the lasting command `read` is empty"));
                 }
                 let how = How::Commands { set: set.clone(), read: read.clone() };
                 // Not the setting that is in force now: a plan has a step for each of both.
@@ -385,12 +383,35 @@ impl Experiment {
         each.collect::<Vec<_>>().join(", ")
     }
 
+    /// Everything outside vsteer that the experiment touches: one line for each file, command, machine and connection.
+    ///
+    /// # Errors
+    /// As [`Factor::knob`].
+    pub fn touches(&self) -> Result<Vec<String>, Fault> {
+        let mut all: Vec<String> = self.connect.iter().map(|uri| format!("connection: {uri}")).collect();
+        for factor in &self.factors {
+            all.extend(factor.knob(self.boot.as_ref())?.iter().flat_map(|knob| knob.touches("{level}")));
+        }
+        let w = &self.workload;
+        all.extend(w.on.iter().map(|on| format!("machine: {on}, over ssh")));
+        let commands = [w.prepare.as_ref(), Some(&w.command), w.clean.as_ref()];
+        all.extend(commands.into_iter().flatten().map(|c| format!("command: {c}")));
+        for measure in &self.measures {
+            if let Of::IdleWatts { meter, .. } = &measure.of {
+                all.push(format!("power meter: {meter}"));
+            }
+        }
+        let boots = self.factors.iter().any(|f| f.kernel);
+        all.extend(self.boot.iter().filter(|_| boots).map(|boot| format!("command: {}", boot.reboot)));
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|line| seen.insert(line.clone()));
+        Ok(all)
+    }
+
     /// `command` with the setting's levels in place of `{NAME}`.
-    pub fn with_levels(&self, command: &str, levels: &[usize]) -> String {
-        self.factors
-            .iter()
-            .zip(levels)
-            .fold(command.to_owned(), |text, (f, l)| text.replace(&format!("{{{}}}", f.name), &f.levels[*l]))
+    pub fn with_levels(&self, command: &Argv, levels: &[usize]) -> Argv {
+        let levels = self.factors.iter().zip(levels);
+        levels.fold(command.clone(), |command, (f, l)| command.with(&f.name, &f.levels[*l]))
     }
 }
 

@@ -47,6 +47,20 @@ pub trait Actuate {
         Ok(())
     }
 
+    /// What the step touches outside vsteer: files, commands, system calls and connections, one line each. A dry run
+    /// shows them. Changes nothing.
+    fn touches(&mut self, _step: &Step) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The present value of a setting that the step made, if it is neither the step's nor the former one: somebody else
+    /// changed it since. `None` also where it cannot be read. Changes nothing.
+    fn changed_since(&mut self, step: &Step, former: &Former) -> Option<String> {
+        let now = self.current(step).ok()?;
+        let former = former.live.as_ref()?;
+        (!step.change.is_reached(&now) && !former.same_before(&now)).then(|| now.before())
+    }
+
     /// All that the step will overwrite where it takes effect. Changes nothing.
     ///
     /// # Errors

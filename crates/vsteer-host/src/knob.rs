@@ -9,12 +9,14 @@
 use crate::actuate::{Actuate, Former, Restored};
 use crate::lasting::place::Place;
 use crate::lasting::{boot_loader, definition, tuned};
-use crate::shell::{self, quoted};
+use crate::shell;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::setting;
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::{How, Knob};
+use vsteer_core::setting::lasting::TUNED_ADM;
 use vsteer_core::setting::words::{in_brackets, word_name, words_of};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
@@ -36,9 +38,14 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
         (How::File { path }, None) => {
             std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e))
         }
-        (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
+        (How::File { path }, on) => {
+            words(&["cat", "--", path]).and_then(|c| shell::ask(&c, on.as_deref(), LIMIT))
+        }
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
-        (How::KernelWords { .. }, on) => shell::ask("cat /proc/cmdline", on.as_deref(), LIMIT),
+        (How::Tuned {}, on) => tuned::ask(TUNED_ADM, Place(on.as_deref())),
+        (How::KernelWords { .. }, on) => {
+            words(&["cat", "/proc/cmdline"]).and_then(|c| shell::ask(&c, on.as_deref(), LIMIT))
+        }
         (How::TunedProfile { profile }, on) => tuned::read(profile, Place(on.as_deref())),
         (How::BootLoader { names, loader }, on) => boot_loader::read(loader, names, Place(on.as_deref())),
         (How::Definition { .. }, Some(on)) => Err(only_here(on)),
@@ -50,6 +57,10 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
         How::File { .. } => in_brackets(&told).to_owned(),
         _ => told.trim().to_owned(),
     })
+}
+
+fn words(words: &[&str]) -> Result<Argv, Fault> {
+    Argv::new(words.iter().copied()).map_err(|why| Fault::new(FaultKind::BadInput, why))
 }
 
 fn only_here(on: &str) -> Fault {
@@ -74,17 +85,14 @@ pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
             });
             written.map_err(|e| refused(Fault::io(format!("cannot write {path}"), &e)))
         }
-        (How::File { path }, on) => {
-            let line = format!("printf %s {} > {}", quoted(value), quoted(path));
-            shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
-        }
+        (How::File { path }, on) => Place(on.as_deref()).write(path, value).map_err(refused),
         (How::Commands { set, .. }, on) => {
-            let line = set.replace("{level}", value);
-            shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
+            shell::ask(&set.with("level", value), on.as_deref(), LIMIT).map(drop).map_err(refused)
         }
+        (How::Tuned {}, on) => tuned::use_profile(TUNED_ADM, value, Place(on.as_deref())).map_err(refused),
         (How::KernelWords { names, set }, on) => {
-            let line = set.replace("{remove}", &names.join(" ")).replace("{add}", value);
-            shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
+            let command = set.with("remove", &names.join(" ")).with("add", value);
+            shell::ask(&command, on.as_deref(), LIMIT).map(drop).map_err(refused)
         }
         (How::TunedProfile { profile }, on) => {
             tuned::set(profile, value, Place(on.as_deref())).map_err(refused)
@@ -143,6 +151,17 @@ impl Actuate for Knobs {
         }))
     }
 
+    fn changed_since(&mut self, step: &Step, former: &Former) -> Option<String> {
+        let (knob, to) = self.knob(step).ok()?;
+        // The running kernel does not show what the next boot will get.
+        if matches!(knob.how, How::KernelWords { .. }) {
+            return None;
+        }
+        let now = read(knob).ok()?;
+        let Some(Change::Knob(setting::HostKnob { from, .. })) = &former.live else { return None };
+        (now != *to && now != *from).then(|| format!("{now:?}"))
+    }
+
     fn former(&mut self, step: &Step, _scope: Scope) -> Result<Former, Fault> {
         let live = Some(self.current(step)?);
         let (knob, to) = self.knob(step)?;
@@ -181,7 +200,7 @@ impl Actuate for Knobs {
             How::File { path } if knob.on.is_none() && matches!(Path::new(path).try_exists(), Ok(false)) => {
                 return Ok(Restored::Gone(format!("{path} no longer exists")));
             }
-            How::File { .. } | How::Commands { .. } | How::KernelWords { .. } => {}
+            How::File { .. } | How::Commands { .. } | How::Tuned {} | How::KernelWords { .. } => {}
         }
         // Also boot parameters: the running kernel does not show what the next boot will get.
         let next_boot = matches!(knob.how, How::KernelWords { .. });
@@ -233,8 +252,8 @@ mod tests {
         let of_lost = step(&lost, "madvise", "never");
         assert!(matches!(Knobs.restore(&of_lost, &former).unwrap(), Restored::Gone(_)));
         let commands = knob(How::Commands {
-            set: format!("printf %s {{level}} > {}", quoted(&path)),
-            read: format!("cat {}", quoted(&path)),
+            set: Argv::new(["sh", "-c", "printf %s \"$1\" > \"$2\"", "sh", "{level}", &path]).unwrap(),
+            read: Argv::new(["cat", &path]).unwrap(),
         });
         set(&commands, "two").unwrap();
         assert_eq!(read(&commands).unwrap(), "two");
@@ -246,7 +265,10 @@ mod tests {
 
     #[test]
     fn what_does_not_go_back_is_told() {
-        let liar = knob(How::Commands { set: "true".into(), read: "echo stuck".into() });
+        let liar = knob(How::Commands {
+            set: Argv::parse("true").unwrap(),
+            read: Argv::parse("echo stuck").unwrap(),
+        });
         let s = step(&liar, "a", "b");
         let former = Former {
             live: Some(Change::Knob(setting::HostKnob {
@@ -261,7 +283,8 @@ mod tests {
 
     #[test]
     fn words_of_the_running_kernel() {
-        let words = knob(How::KernelWords { names: vec!["no_such_word".into()], set: "true".into() });
+        let words =
+            knob(How::KernelWords { names: vec!["no_such_word".into()], set: Argv::parse("true").unwrap() });
         assert_eq!(read(&words).unwrap(), "");
         assert!(same(&words, "a=1 b", "b a=1") && !same(&words, "a=1", "a=2"));
     }

@@ -15,6 +15,7 @@ use crate::shell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vsteer_core::printed::printed;
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::{Fault, FaultKind};
 
 /// Interval of readings.
@@ -30,7 +31,7 @@ pub enum Meter {
     /// Files that tell microwatts: those of chips that are parts of the machine, or of its own meter (ACPI).
     Hwmon(Vec<String>),
     /// A command that prints watts, and where the number stands.
-    Command(String, String),
+    Command(Argv, String),
 }
 
 fn none(meter: &str, why: impl std::fmt::Display) -> Fault {
@@ -97,10 +98,13 @@ impl Meter {
                 Ok(Meter::Hwmon(files))
             }
             "ipmi" => Ok(Meter::Command(
-                "ipmitool dcmi power reading".into(),
+                Argv::parse("ipmitool dcmi power reading").expect("plain words"),
                 "Instantaneous power reading:*{} Watts".into(),
             )),
-            command => Ok(Meter::Command(command.into(), "{}".into())),
+            command => {
+                let command = Argv::parse(command).map_err(|why| none(name, why))?;
+                Ok(Meter::Command(command, "{}".into()))
+            }
         }
     }
 
@@ -135,7 +139,9 @@ impl Meter {
             Meter::Command(command, pattern) => {
                 let said = shell::ask(command, None, LIMIT)?;
                 let watts = printed(pattern, &said).filter(|w| (0.0..1e6).contains(w));
-                watts.ok_or_else(|| gone(command).because(format!("it printed {:?}", said.trim())))
+                watts.ok_or_else(|| {
+                    gone(&command.to_string()).because(format!("it printed {:?}", said.trim()))
+                })
             }
         }
     }
@@ -247,13 +253,14 @@ mod tests {
         assert_eq!(printed("Instantaneous power reading:*{} Watts", dcmi), Some(182.0));
         let meter = |c: &str| Meter::find(&root, c).unwrap();
         assert_eq!(meter("echo 41.5").watts(&root).unwrap(), 41.5);
-        assert!(meter("echo none").watts(&root).is_err() && meter("exit 1").watts(&root).is_err());
+        assert!(meter("echo none").watts(&root).is_err() && meter("false").watts(&root).is_err());
+        assert!(Meter::find(&root, "cat watts | head -n 1").is_err());
         let falling = format!(
-            "n=$(cat {0}/n 2>/dev/null || echo 0); echo $((n+1)) > {0}/n; echo $((50-n))",
+            "sh -c 'n=$(cat {0}/n 2>/dev/null || echo 0); echo $((n+1)) > {0}/n; echo $((50-n))'",
             dir.path().display()
         );
         let lowest = meter(&falling).idle_watts(&root, Duration::from_millis(1200), &|| false).unwrap();
         assert!((47.0..50.0).contains(&lowest), "{lowest}");
-        assert!(meter("exit 1").idle_watts(&root, Duration::from_secs(60), &|| false).is_err());
+        assert!(meter("false").idle_watts(&root, Duration::from_secs(60), &|| false).is_err());
     }
 }

@@ -8,9 +8,12 @@
 //!
 //! Left out: signals and printing. The caller brings a [`Pace`] and a closure for these.
 
+mod rotation;
+
 use crate::backend::Host;
 use crate::pace::{Pace, due};
 use crate::switches::SwitchRecorder;
+use rotation::Rotation;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,6 +36,9 @@ const SAMPLES_OF_RING: u64 = 8;
 pub struct Asked<'a> {
     /// The folder to make.
     pub output: &'a Path,
+    /// Where the recording that is at `output` goes once the new one has its first batch; `None`: refuse a folder that is
+    /// there.
+    pub former: Option<&'a Path>,
     /// The folder for the second collector.
     pub second: Option<&'a Path>,
     /// The time between two samples.
@@ -140,6 +146,8 @@ struct Recorder<'a> {
     watch: Watch,
     writer: Writer,
     second: Option<Writer>,
+    /// The old recording that this one will replace. It also keeps the folder open that the writers use.
+    rotation: Option<Rotation>,
     switches: Option<SwitchRecorder>,
     newest_ns: u64,
     batches: u64,
@@ -174,11 +182,18 @@ impl<'a> Recorder<'a> {
         let ns = |d: Duration| d.as_nanos() as u64;
         let watch = Watch::new(asked.triggers.to_vec(), ns(asked.trigger_window), ns(asked.trigger_quiet));
         let ring = asked.ring.map(|r| samples_part(r, asked.events));
-        let writer = Writer::create(asked.output, &manifest, &config, ring)?;
+        let rotation =
+            asked.former.map(|former| Rotation::begin(asked.output, former)).transpose()?.flatten();
+        let folder = rotation.as_ref().map_or_else(|| asked.output.to_owned(), Rotation::folder);
+        let writer = if rotation.is_some() {
+            Writer::create_in(&folder, &manifest, &config, ring)?
+        } else {
+            Writer::create(&folder, &manifest, &config, ring)?
+        };
         let switches = match host.observer().filter(|_| asked.events) {
             Some(observer) => {
                 let ring = asked.ring.map(|r| r - samples_part(r, true));
-                Some(SwitchRecorder::start(observer, asked.output, ring, &config)?)
+                Some(SwitchRecorder::start(observer, &folder, ring, &config)?)
             }
             None => None,
         };
@@ -192,6 +207,7 @@ impl<'a> Recorder<'a> {
             watch,
             writer,
             second: None,
+            rotation,
             switches,
             newest_ns: 0,
             batches: 0,
@@ -204,6 +220,7 @@ impl<'a> Recorder<'a> {
     fn past(mut self, kept: &[Batch]) -> Result<Recorded, Fault> {
         kept.iter().try_for_each(|batch| self.writer.append(batch, &self.config))?;
         self.writer.finish()?;
+        self.rotation.iter_mut().filter(|_| !kept.is_empty()).try_for_each(Rotation::replace)?;
         Ok(Recorded::Past {
             batches: kept.len(),
             seconds: seconds_of(kept),
@@ -216,6 +233,7 @@ impl<'a> Recorder<'a> {
         let (first, polled) = self.host.sample_both(self.asked.second.is_some())?;
         self.writer.append(&first, &self.config)?;
         (self.newest_ns, self.batches) = (first.mono_ns, 1);
+        self.rotation.iter_mut().try_for_each(Rotation::replace)?;
         if let (Some(folder), Some(collector)) = (self.asked.second, self.host.second_collector()) {
             let manifest = Manifest { collector, ..self.manifest.clone() };
             self.second = Some(Writer::create(folder, &manifest, &self.config, self.asked.ring)?);

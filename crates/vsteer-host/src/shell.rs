@@ -1,6 +1,7 @@
-//! How does vsteer run a person's command, here or over ssh, measure its time, and end it after a time limit?
+//! How does vsteer run a command, here or over ssh, measure its time, and end it after a time limit?
 //!
-//! `/bin/sh -c` runs it in its own process group, so that a time limit or Ctrl-C also ends its children: SIGTERM, then
+//! A command is a list of arguments, which no shell reads here; ssh gives it to the login shell there, quoted. It runs
+//! in its own process group, so that a time limit or Ctrl-C also ends its children: SIGTERM, then
 //! SIGKILL two seconds later. Its output goes to files, not pipes: nobody must read it meanwhile, and it survives a
 //! crash. A process descriptor (`pidfd_open(2)`, Linux 5.3) reports its end, so the time is exact to a scheduling
 //! latency without polling.
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::{Fault, FaultKind};
 
 /// Between SIGTERM and SIGKILL.
@@ -55,15 +57,15 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn failed(command: &str, e: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Failed, format!("cannot run {command:?}")).because(e)
+fn failed(command: &Argv, e: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::Failed, format!("cannot run {command}")).because(e)
 }
 
 /// The command line that runs `command` here or at `on`.
-fn line(command: &str, on: Option<&str>) -> Command {
+fn line(command: &Argv, on: Option<&str>) -> Command {
     let Some(target) = on else {
-        let mut c = Command::new("/bin/sh");
-        c.args(["-c", command]);
+        let mut c = Command::new(&command.words()[0]);
+        c.args(&command.words()[1..]);
         return c;
     };
     let mut c = Command::new("ssh");
@@ -72,14 +74,16 @@ fn line(command: &str, on: Option<&str>) -> Command {
         "-o",
         "BatchMode=yes",
         "-o",
+        "StrictHostKeyChecking=yes",
+        "-o",
         "ConnectTimeout=20",
         "-o",
         "ServerAliveInterval=15",
         "-T",
         "--",
         target,
-        command,
     ]);
+    c.arg(command.words().iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" "));
     c
 }
 
@@ -88,7 +92,7 @@ fn line(command: &str, on: Option<&str>) -> Command {
 /// # Errors
 /// When it cannot be started or waited for.
 pub fn run(
-    command: &str,
+    command: &Argv,
     on: Option<&str>,
     output: (File, File),
     limit: Duration,
@@ -128,7 +132,8 @@ pub fn run(
 pub fn is_there(on: &str, stopped: &dyn Fn() -> bool) -> bool {
     let nothing = || File::options().write(true).open("/dev/null");
     let Ok(output) = nothing().and_then(|out| Ok((out, nothing()?))) else { return false };
-    run("true", Some(on), output, REACHED_WITHIN, stopped).is_ok_and(|ran| ran.end == End::Code(0))
+    run(&Argv::shell("true"), Some(on), output, REACHED_WITHIN, stopped)
+        .is_ok_and(|ran| ran.end == End::Code(0))
 }
 
 /// Ends a command and all that it started.
@@ -162,7 +167,7 @@ pub fn printed(file: &std::path::Path) -> Result<String, Fault> {
 ///
 /// # Errors
 /// `Failed` where it cannot be run, does not succeed (with what it said last) or takes longer than `limit`.
-pub fn ask(command: &str, on: Option<&str>, limit: Duration) -> Result<String, Fault> {
+pub fn ask(command: &Argv, on: Option<&str>, limit: Duration) -> Result<String, Fault> {
     let file = || -> Result<File, Fault> {
         let fd = rustix::fs::memfd_create(c"vsteer-output", rustix::fs::MemfdFlags::CLOEXEC);
         fd.map(File::from).map_err(|e| failed(command, e))
@@ -199,7 +204,8 @@ mod tests {
     fn commands_end_by_themselves_or_are_ended() {
         let dir = tempfile::tempdir().unwrap();
         let run = |command: &str, limit: u64, stop: bool| {
-            super::run(command, None, files(dir.path()), Duration::from_millis(limit), &|| stop).unwrap()
+            super::run(&Argv::shell(command), None, files(dir.path()), Duration::from_millis(limit), &|| stop)
+                .unwrap()
         };
         let ran = run("echo one; sleep 0.1; echo two >&2; exit 3", 10_000, false);
         assert_eq!(ran.end, End::Code(3));
@@ -218,8 +224,9 @@ mod tests {
     #[test]
     fn a_question_is_answered_or_its_refusal_told() {
         let limit = Duration::from_secs(10);
-        assert_eq!(ask("echo yes", None, limit).unwrap(), "yes\n");
-        let refused = ask("echo no >&2; false", None, limit).unwrap_err();
+        let ask = |line: &str| super::ask(&Argv::shell(line), None, limit);
+        assert_eq!(ask("echo yes").unwrap(), "yes\n");
+        let refused = ask("echo no >&2; false").unwrap_err();
         assert!(refused.cause.unwrap().contains("last line: no"));
     }
 }

@@ -202,6 +202,10 @@ impl Actuate for XenHost {
         act::current(&self.told.listed, step)
     }
 
+    fn touches(&mut self, step: &Step) -> Vec<String> {
+        act::touches(&self.place, &self.told.listed, step)
+    }
+
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
         self.ask_of(&step.change)?;
         act::former(&self.told.listed, step, scope)

@@ -112,7 +112,7 @@ impl Format {
         let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, format)| format);
         // A percent sign may be literal text in a format of nginx.
         let is_nginx = !text.contains('%') || text.contains("$request_time");
-        let parts = if is_nginx { nginx(text) } else { apache(text)? };
+        let parts = if is_nginx { nginx(text)? } else { apache(text)? };
         let has = |of: &dyn Fn(Says) -> bool| parts.iter().any(|p| matches!(p, Part::Field(s) if of(*s)));
         if !has(&|s| matches!(s, Says::Took(_))) {
             return Err(bad("it does not log how long a request took").help(
@@ -447,7 +447,7 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
 }
 
 /// The fields (`$...`) of an nginx format and the text between them.
-fn nginx(text: &str) -> Vec<Part> {
+fn nginx(text: &str) -> Result<Vec<Part>, Fault> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -460,23 +460,45 @@ fn nginx(text: &str) -> Vec<Part> {
         let until = rest[from..]
             .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
             .map_or(rest.len(), |n| n + from);
+        if braced && !rest[until..].starts_with('}') {
+            return Err(bad(format!("{text:?} has a `${{` without its `}}`")));
+        }
         parts.push(Part::Field(match &rest[from..until] {
             "request_time" => Says::Took(SECOND),
             "time_local" | "time_iso8601" => Says::Ended,
             "msec" => Says::EndedIn(SECOND),
             _ => Says::Nothing,
         }));
-        rest = &rest[(until + usize::from(braced)).min(rest.len())..];
+        rest = &rest[until + usize::from(braced)..];
     }
     if !rest.is_empty() {
         parts.push(Part::Text(rest.as_bytes().to_vec()));
     }
-    parts
+    Ok(parts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_format_is_read_or_refused(text in "[${}%\\\\a-z–^ \"]{0,12}", line in "\\PC{0,20}") {
+            if let Ok(format) = Format::parse(&text) {
+                let _ = format.request(line.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_brace_that_is_not_closed_is_named() {
+        for text in ["${k–", "${", "${msec", "$msec ${request_time x"] {
+            let fault = Format::parse(text).unwrap_err();
+            assert!(fault.to_string().contains("without its"), "{text}: {fault}");
+        }
+        assert!(Format::parse("$msec ${request_time}–").is_ok());
+    }
 
     fn of(format: &str, line: &str) -> Option<Request> {
         Format::parse(format).unwrap().request(line.as_bytes())

@@ -126,6 +126,19 @@ impl Writer {
                 .help("name another folder, or remove this one: vsteer overwrites no recording"));
         }
         fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
+        Writer::create_in(folder, manifest, config, ring_bytes)
+    }
+
+    /// As [`Writer::create`], in a folder that is there and empty.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn create_in(
+        folder: &Path,
+        manifest: &Manifest,
+        config: &HostConfig,
+        ring_bytes: Option<u64>,
+    ) -> Result<Writer, Fault> {
         let path = folder.join("manifest.json");
         let text = serde_json::to_vec_pretty(manifest).expect("a manifest is plain data");
         let written = File::create(&path).and_then(|mut f| {

@@ -4,6 +4,7 @@ pub mod access_log;
 pub mod esxtop;
 pub mod event;
 pub mod export;
+pub mod files;
 mod folder;
 mod marks;
 pub mod plan;

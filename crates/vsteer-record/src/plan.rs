@@ -12,7 +12,10 @@ pub fn read(path: &Path) -> Result<Plan, Fault> {
     const HELP: &str = "name a file that `vsteer plan -o FILE` wrote";
     let bytes = std::fs::read(path)
         .map_err(|e| Fault::io(format!("cannot read the plan {}", path.display()), &e).help(HELP))?;
-    serde_json::from_slice(&bytes).map_err(|e| {
-        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display())).because(e).help(HELP)
-    })
+    let not_one = |why: &dyn std::fmt::Display| {
+        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display())).because(why).help(HELP)
+    };
+    let plan: Plan = serde_json::from_slice(&bytes).map_err(|e| not_one(&e))?;
+    Plan::check_id(&plan.id).map_err(|fault| not_one(&fault))?;
+    Ok(plan)
 }

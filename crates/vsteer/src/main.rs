@@ -1,4 +1,6 @@
 //! The command line. Each command has one file under `command/`, which calls the crates that do the work.
+//!
+//! GAP(least-privilege): no command gives up the privileges that it no longer needs.
 
 mod cli;
 mod clock;
@@ -56,5 +58,5 @@ fn tell(fault: &Fault, json: bool) {
     if json {
         println!("{}", serde_json::json!({ "fault": fault }));
     }
-    eprintln!("error: {fault}");
+    eprintln!("error: {}", vsteer_core::visible::message(&fault.to_string()));
 }

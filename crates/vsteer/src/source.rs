@@ -111,7 +111,7 @@ pub fn read(folder: &Path) -> Result<Recording, Fault> {
         Recording::open(folder)?
     };
     for note in &recording.notes {
-        eprintln!("vsteer: {note}");
+        crate::text::note(note);
     }
     Ok(recording)
 }

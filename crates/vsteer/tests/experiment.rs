@@ -71,7 +71,7 @@ impl Place {
     /// Writes an experiment over the knob: `head` before the workload's command, `tail` after it.
     fn write(&self, name: &str, head: &str, command: &str, tail: &str) {
         let text = format!(
-            "name = \"{name}\"\ndesign = \"one-at-a-time\"\n{head}\n[workload]\ncommand = '''{command}'''\n{tail}\n[[factor]]\nname = \"knob\"\n\
+            "name = \"{name}\"\ndesign = \"one-at-a-time\"\n{head}\n[workload]\ncommand = {{ sh = '''{command}''' }}\n{tail}\n[[factor]]\nname = \"knob\"\n\
              levels = [\"a\", \"b\"]\nfile = \"{}\"\n",
             self.path("knob").display()
         );
@@ -139,7 +139,7 @@ fn what_was_better_is_a_plan_that_is_applied_and_taken_back() {
     let made = p.run(&["experiment", "report", "e.experiment", "--plan", "plan.json"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let shown = String::from_utf8(p.run(&["apply", "plan.json"]).stdout).unwrap();
-    assert!(shown.contains("would host: knob: \"found\" -> \"b\"") && p.knob() == "found", "{shown}");
+    assert!(shown.contains("would change host: knob: \"found\" -> \"b\"") && p.knob() == "found", "{shown}");
     assert!(p.run(&["apply", "plan.json", "--yes"]).status.success());
     assert_eq!(p.knob(), "b");
     assert!(p.run(&["rollback"]).status.success());
@@ -156,9 +156,9 @@ fn what_was_better_is_a_plan_that_is_applied_and_taken_back() {
 /// An experiment over a setting that commands set, and that `lasting` keeps; `b` is better.
 fn with_lasting(set: &str, read: &str) -> String {
     format!(
-        "name = \"k\"\ndesign = \"pair\"\n[workload]\ncommand = \"test $(cat knob) = b && sleep 0.02 || sleep 0.12\"\n[[factor]]\n\
-         name = \"knob\"\nlevels = [\"a\", \"b\"]\nset = \"printf %s {{level}} > knob\"\nread = \"cat knob\"\n\
-         lasting = {{ commands = {{ set = \"{set}\", read = \"{read}\" }} }}\n"
+        "name = \"k\"\ndesign = \"pair\"\n[workload]\ncommand = {{ sh = \"test $(cat knob) = b && sleep 0.02 || sleep 0.12\" }}\n[[factor]]\n\
+         name = \"knob\"\nlevels = [\"a\", \"b\"]\nset = {{ sh = \"printf %s {{level}} > knob\" }}\nread = \"cat knob\"\n\
+         lasting = {{ commands = {{ set = {{ sh = \"{set}\" }}, read = {{ sh = \"{read}\" }} }} }}\n"
     )
 }
 
@@ -176,7 +176,9 @@ fn what_commands_keep_is_set_now_and_kept_and_both_are_taken_back() {
         String::from_utf8(p.run(&["apply", "plan.json"]).stdout).unwrap()
     };
     let shown = plan("good", &with_lasting("printf %s '{level}' > kept", "cat kept 2>/dev/null || true"));
-    for line in ["would host: knob: \"found\" -> \"b\"", "would host: knob, kept: \"\" -> \"b\""] {
+    for line in
+        ["would change host: knob: \"found\" -> \"b\"", "would change host: knob, kept: \"\" -> \"b\""]
+    {
         assert!(shown.contains(line), "{line} in {shown}");
     }
     assert!(p.run(&["apply", "plan.json", "--yes"]).status.success());
@@ -219,7 +221,7 @@ fn what_was_put_back_halfway_and_set_again_is_put_back_in_the_end() {
     // The second is taken back first; of the first it is refused for a while.
     let text = format!(
         "name = \"e\"\ndesign = \"one-at-a-time\"\n[workload]\ncommand = \"sleep 0.1\"\n\
-         [[factor]]\nname = \"first\"\nlevels = [\"a\", \"b\"]\nset = \"test ! -e stuck && printf %s {{level}} > other\"\nread = \"cat other\"\n\
+         [[factor]]\nname = \"first\"\nlevels = [\"a\", \"b\"]\nset = {{ sh = \"test ! -e stuck && printf %s {{level}} > other\" }}\nread = \"cat other\"\n\
          [[factor]]\nname = \"second\"\nlevels = [\"a\", \"b\"]\nfile = \"{}\"\n",
         p.path("knob").display()
     );
@@ -249,7 +251,7 @@ fn with_words(p: &Place, set: &str) {
         std::fs::write(p.path(file), "ro x=1 y=1 quiet\n").unwrap();
     }
     let text = format!(
-        "name = \"e\"\ndesign = \"full\"\n[workload]\ncommand = \"true\"\n[boot]\nset = \"{set}\"\nreboot = \"cp next cmdline; echo x >> boots\"\n\
+        "name = \"e\"\ndesign = \"full\"\n[workload]\ncommand = \"true\"\n[boot]\nset = {{ sh = \"{set}\" }}\nreboot = {{ sh = \"cp next cmdline; echo x >> boots\" }}\n\
          [[factor]]\nname = \"x\"\nkernel = true\nlevels = [\"x=1\", \"x=2\"]\n[[factor]]\nname = \"y\"\nkernel = true\nlevels = [\"y=1\", \"y=2\"]\n"
     );
     std::fs::write(p.path("e.toml"), text).unwrap();
@@ -411,7 +413,7 @@ fn no_profile_of_tuneds_is_put_back_and_what_cannot_be_is_refused() {
     // Once it is set to a level the same command runs it; where nothing is a level, it is the person's word that it can be set.
     std::fs::write(p.path("knob"), "a").unwrap();
     assert_eq!(p.json(&["experiment", "run", "e.toml", "--yes"])["counted"].as_u64(), Some(10));
-    let text = "name = \"n\"\ndesign = \"pair\"\n[workload]\ncommand = \"true\"\n[[factor]]\nname = \"kept\"\nlevels = [\"\", \"b\"]\nset = \"printf %s '{level}' > kept\"\nread = \"cat kept 2>/dev/null || true\"\n";
+    let text = "name = \"n\"\ndesign = \"pair\"\n[workload]\ncommand = \"true\"\n[[factor]]\nname = \"kept\"\nlevels = [\"\", \"b\"]\nset = { sh = \"printf %s '{level}' > kept\" }\nread = { sh = \"cat kept 2>/dev/null || true\" }\n";
     std::fs::write(p.path("n.toml"), text).unwrap();
     assert_eq!(p.json(&["experiment", "run", "n.toml", "--yes"])["counted"].as_u64(), Some(10));
     assert_eq!(p.text("kept"), "");
@@ -487,18 +489,18 @@ fn a_run_that_takes_ten_times_as_long_does_not_count() {
 fn a_meter_that_is_not_there_is_told_and_one_that_goes_leaves_its_measure_missing() {
     let p = Place::new();
     let gone = "[[measure]]\nname = \"time\"\nof = \"time\"\n[[measure]]\nname = \"idle\"\nof = { idle_watts = { meter = \"METER\", for_s = 1.0 } }\n";
-    let never = gone.replace("METER", "exit 1");
+    let never = gone.replace("METER", "touch asked-for-nothing");
     p.write("meterless", "", "true", &never);
-    for (words, goes) in [
-        (&["experiment", "run", "meterless.toml"][..], true),
-        (&["experiment", "run", "meterless.toml", "--yes"], false),
-    ] {
-        let done = p.run(words);
-        let told = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() == goes && told.contains("measure \"idle\""), "{told}");
-    }
+    // A dry run names the meter's command, and does not run it.
+    let dry = p.run(&["experiment", "run", "meterless.toml"]);
+    let shown = String::from_utf8_lossy(&dry.stdout);
+    assert!(dry.status.success() && shown.contains("power meter: touch asked-for-nothing"), "{shown}");
+    assert!(!p.path("asked-for-nothing").exists());
+    let done = p.run(&["experiment", "run", "meterless.toml", "--yes"]);
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && told.contains("measure \"idle\""), "{told}");
     // There when it is looked for first, and gone then.
-    let gone = &gone.replace("METER", "[ ! -e asked ] && touch asked && echo 5");
+    let gone = &gone.replace("METER", "sh -c '[ ! -e asked ] && touch asked && echo 5'");
     p.write("meterless", "", "true", gone);
     let answers = p.json(&["experiment", "run", "meterless.toml", "--yes"]);
     assert_eq!(

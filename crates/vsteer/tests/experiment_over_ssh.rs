@@ -153,7 +153,7 @@ impl Drop for Machine {
 /// The head of an experiment, and one factor named `knob` with what else is said of it.
 fn experiment(name: &str, command: &str, factor: &str) -> String {
     format!(
-        "name = \"{name}\"\ndesign = \"pair\"\n[workload]\ncommand = '''{command}'''\n[[factor]]\nname = \"knob\"\nlevels = [\"a\", \"b\"]\n{factor}\n"
+        "name = \"{name}\"\ndesign = \"pair\"\n[workload]\ncommand = {{ sh = '''{command}''' }}\n[[factor]]\nname = \"knob\"\nlevels = [\"a\", \"b\"]\n{factor}\n"
     )
 }
 
@@ -166,8 +166,8 @@ fn commands_keep_on_another_machine() {
     // Each says no where it is not run over ssh.
     let remote = "test -n \"$SSH_CONNECTION\"";
     let factor = format!(
-        "on = \"other\"\nset = '''{remote} && printf %s {{level}} > {knob}'''\nread = '''{remote} && cat {knob}'''\n\
-         lasting = {{ commands = {{ set = '''{remote} && printf %s '{{level}}' > {kept}''', read = '''{remote} && {{ cat {kept} 2>/dev/null || true; }}''' }} }}\n",
+        "on = \"other\"\nset = {{ sh = '''{remote} && printf %s {{level}} > {knob}''' }}\nread = {{ sh = '''{remote} && cat {knob}''' }}\n\
+         lasting = {{ commands = {{ set = {{ sh = '''{remote} && printf %s '{{level}}' > {kept}''' }}, read = {{ sh = '''{remote} && {{ cat {kept} 2>/dev/null || true; }}''' }} }} }}\n",
         knob = at("knob"),
         kept = at("kept")
     );

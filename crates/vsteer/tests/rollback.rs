@@ -7,6 +7,7 @@ use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
@@ -56,7 +57,7 @@ fn one_that_cannot_be_taken_back_keeps_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let knob = dir.path().join("knob");
     std::fs::write(&knob, "b").unwrap();
-    let stuck = How::Commands { set: "exit 1".to_owned(), read: "echo b".to_owned() };
+    let stuck = How::Commands { set: Argv::parse("false").unwrap(), read: Argv::parse("echo b").unwrap() };
     let older = applied(dir.path(), "free", file(dir.path()), ("a", "b"), 1);
     applied(dir.path(), "stuck", stuck, ("a", "b"), 2);
     let done = rollback(dir.path(), &[]);
@@ -82,4 +83,72 @@ fn an_older_plan_waits_for_a_newer_one_of_the_same_setting() {
     assert_eq!(now(), "a");
     assert!(rollback(dir.path(), &[&older]).status.success());
     assert_eq!(now(), "found");
+}
+
+/// Sets the file `knob` by three plans, each begun at its own time, then takes all back.
+fn three_plans_begun_at(times: [u64; 3]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let knob = dir.path().join("knob");
+    for ((from, to), unix_ns) in [("1", "2"), ("2", "3"), ("3", "4")].into_iter().zip(times) {
+        std::fs::write(&knob, to).unwrap();
+        applied(dir.path(), "k", file(dir.path()), (from, to), unix_ns);
+    }
+    let done = rollback(dir.path(), &[]);
+    assert!(done.status.success(), "{done:?}");
+    std::fs::read_to_string(&knob).unwrap()
+}
+
+#[test]
+fn clocks_that_jump_do_not_change_the_order_of_plans() {
+    const DAY: u64 = 86_400_000_000_000;
+    let now = 10 * DAY;
+    // A day back, a day on, a leap second told twice, between any two of them.
+    for jumps in [[0, -1], [-1, 0], [-1, -1], [1, -1], [-1, 1], [1, 0], [0, 1], [0, 0]] {
+        for step in [DAY, 1_000_000_000] {
+            let later = |at: u64, jump: i64| at.saturating_add_signed(jump * step as i64 + 1);
+            let second = later(now, jumps[0]);
+            let times = [now, second, later(second, jumps[1])];
+            assert_eq!(three_plans_begun_at(times), "1", "{jumps:?} {step}");
+        }
+    }
+    assert_eq!(three_plans_begun_at([now; 3]), "1");
+}
+
+#[test]
+fn what_somebody_changed_since_is_not_overwritten_without_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let knob = dir.path().join("knob");
+    let id = applied(dir.path(), "k", file(dir.path()), ("a", "b"), 1);
+    std::fs::write(&knob, "c").unwrap();
+    let refused = rollback(dir.path(), &[&id]);
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(7), "{words}");
+    for value in ["\"a\"", "\"b\"", "\"c\"", "--force"] {
+        assert!(words.contains(value), "{value}: {words}");
+    }
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "c");
+    assert!(rollback(dir.path(), &[&id, "--force"]).status.success());
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "a");
+}
+
+#[test]
+fn a_journal_that_others_could_have_written_is_not_obeyed() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let knob = dir.path().join("knob");
+    std::fs::write(&knob, "b").unwrap();
+    let id = applied(dir.path(), "k", file(dir.path()), ("a", "b"), 1);
+    let folder = dir.path().join("state/journal");
+    let journal = folder.join(format!("{id}.journal"));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder), mode(&journal)), (0o700, 0o600));
+    let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    set(&journal, 0o666);
+    let refused = rollback(dir.path(), &[&id]);
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(4) && words.contains("others may write it"), "{words}");
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "b");
+    set(&journal, 0o600);
+    assert!(rollback(dir.path(), &[&id]).status.success());
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "a");
 }

@@ -5,7 +5,8 @@
 //! experiment.
 
 use crate::locked::Locked;
-use std::fs::{self, File, OpenOptions};
+use crate::trusted;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
@@ -37,9 +38,10 @@ impl Log {
     /// `Changed` if the folder holds an experiment.
     pub fn create(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
-        fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let file = lock(file.map_err(|e| failed("cannot create", &path, &e))?, folder)?;
+        trusted::make_folder(folder)?;
+        let there = std::fs::symlink_metadata(&path).is_ok();
+        let file = if there { trusted::open_to_append(&path)? } else { trusted::create(&path)? };
+        let file = lock(file, folder)?;
         if file.metadata().map_err(|e| failed("cannot read", &path, &e))?.len() > 0 {
             return Err(Fault::new(
                 FaultKind::Changed,
@@ -58,8 +60,8 @@ impl Log {
     /// `NothingThere` without a log, `BadInput` for a garbled one, `Changed` if another process continues it.
     pub fn open(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
-        let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = lock(file.map_err(|e| failed("cannot open", &path, &e))?, folder)?;
+        trusted::folder(folder)?;
+        let file = lock(trusted::open_to_append(&path)?, folder)?;
         let mut log = Log::read(folder)?;
         // The next line must not run into an incomplete one.
         file.set_len(log.whole).map_err(|e| failed("cannot repair", &path, &e))?;
@@ -177,6 +179,7 @@ fn lock(file: File, folder: &Path) -> Result<Locked, Fault> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
     use vsteer_core::nouns::{CgroupLayout, HostConfig};
     use vsteer_core::topology::{Parts, Topology};
     use vsteer_experiment::{Progress, answer};

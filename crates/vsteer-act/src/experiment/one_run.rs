@@ -4,10 +4,11 @@
 
 use super::clocks::Clocks;
 use super::observing::{Observing, measure as measure_observed};
-use std::fs::File;
+use crate::trusted;
 use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::printed::printed;
+use vsteer_core::setting::argv::Argv;
 use vsteer_experiment::description::Of;
 use vsteer_experiment::{Bad, Experiment, Run};
 use vsteer_host::shell::{self, End, LINK_LOST};
@@ -44,7 +45,7 @@ pub fn carry_out(
     let workload = &experiment.workload;
     let on = workload.on.as_deref();
     let limit = Duration::from_secs_f64(experiment.timeout_s);
-    let with = |command: &str| experiment.with_levels(command, levels);
+    let with = |command: &Argv| experiment.with_levels(command, levels);
     let over_ssh = |bad: Bad| Spoilt { bad, link: on.is_some() };
     let cleaned = |spoilt: Option<Spoilt>| {
         let Some(clean) = &workload.clean else { return spoilt };
@@ -62,11 +63,11 @@ pub fn carry_out(
         return cleaned(Some(over_ssh(Bad::NotPrepared { why: fault.to_string() })));
     }
     let (out, err) = files(&base);
-    let made = File::create(&out).and_then(|o| Ok((o, File::create(&err)?)));
+    let made = trusted::create_again(&out).and_then(|o| Ok((o, trusted::create_again(&err)?)));
     let output = match made {
         Ok(output) => output,
         Err(e) => {
-            let why = format!("cannot create {}: {e}", out.display());
+            let why = e.to_string();
             return cleaned(Some(Bad::NotPrepared { why }.into()));
         }
     };

@@ -18,7 +18,7 @@ use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_experiment::description::Factor;
+use vsteer_experiment::description::{Boot, Factor};
 use vsteer_experiment::run::Place;
 use vsteer_experiment::{Bad, Event, Experiment};
 use vsteer_host::actuate::Former;
@@ -74,6 +74,14 @@ pub struct InForce {
 pub fn in_force(experiment: &Experiment) -> Result<Vec<InForce>, Fault> {
     let of = |f: &Factor| {
         let knob = f.knob(experiment.boot.as_ref())?;
+        if let Some(why) = knob.as_ref().and_then(Knob::unread) {
+            return Ok(InForce {
+                name: f.name.clone(),
+                said: format!("not read, because {why}"),
+                cannot: false,
+                level: None,
+            });
+        }
         let now = knob.as_ref().map(|knob| (knob, knob::read(knob)));
         let (said, cannot, level) = match &now {
             None => ("part of the workload's command".to_owned(), false, None),
@@ -291,12 +299,12 @@ impl Carrier<'_, '_> {
 
     /// Reboots the machine; returns once it is going down.
     fn boot(&mut self, block: usize, setting: Option<usize>) -> Result<(), Fault> {
-        let command = self.experiment.boot.as_ref().map(|b| b.reboot.clone()).unwrap_or_default();
+        let Some(Boot { reboot, .. }) = &self.experiment.boot else { return Ok(()) };
         self.log.write(Event::Booting { block, setting, boot: self.boot.clone() })?;
         (self.means.told)(Told::Booting);
         // The log must survive the reboot, even an abrupt one.
         rustix::fs::sync();
-        shell::ask(&command, None, BOOT_WITHIN).map(drop)
+        shell::ask(reboot, None, BOOT_WITHIN).map(drop)
     }
 
     /// Restores the former settings. Returns one line per change.

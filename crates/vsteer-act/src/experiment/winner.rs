@@ -24,6 +24,7 @@ use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{HostConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::lasting::{Element, Lasting, Setting, tuned_can};
 use vsteer_core::setting::words::word_name;
@@ -426,6 +427,11 @@ impl<'a> Making<'a> {
     }
 }
 
+/// The words of a command as one text, without quotes.
+fn joined(command: &Argv) -> String {
+    command.words().join(" ")
+}
+
 /// Why vsteer never plans a level: it switches mitigations off, or may do so.
 fn opens(factor: &Factor, level: &str) -> Option<String> {
     let never = |word: &str| Some(format!("SECURITY: never planned: {word} switches a mitigation off"));
@@ -436,22 +442,22 @@ fn opens(factor: &Factor, level: &str) -> Option<String> {
     if factor.kernel {
         return None;
     }
-    let (mut sets, mut texts) = (Vec::new(), vec![factor.name.as_str()]);
-    sets.extend(factor.set.as_deref());
-    texts.extend([factor.read.as_deref(), factor.file.as_deref()].into_iter().flatten());
+    let mut sets: Vec<&Argv> = factor.set.iter().collect();
+    let mut texts: Vec<String> = vec![factor.name.clone()];
+    texts.extend(factor.read.iter().map(joined).chain(factor.file.clone()));
     if let Some(Lasting::Commands { set, read }) = &factor.lasting {
         sets.push(set);
-        texts.push(read);
+        texts.push(joined(read));
     }
     // A command that mentions such a word for every level decides by the level itself.
-    for set in sets.iter().filter(|set| switched_off_in(set).is_none()) {
-        if let Some(word) = switched_off_in(&set.replace("{level}", level)) {
+    for set in sets.iter().filter(|set| switched_off_in(&joined(set)).is_none()) {
+        if let Some(word) = switched_off_in(&joined(&set.with("level", level))) {
             return never(word);
         }
     }
-    texts.extend(sets);
-    texts.extend(factor.levels.iter().map(String::as_str));
-    let about = texts.into_iter().find_map(about_mitigations)?;
+    texts.extend(sets.iter().map(|set| joined(set)));
+    texts.extend(factor.levels.iter().cloned());
+    let about = texts.iter().find_map(|text| about_mitigations(text))?;
     let value = |word: &str| word.rsplit('=').next().unwrap_or(word).to_ascii_lowercase();
     let leaves_on = level.split([' ', ',', ';']).all(|word| LEAVES_ON.contains(&value(word.trim()).as_str()));
     (!leaves_on).then(|| {

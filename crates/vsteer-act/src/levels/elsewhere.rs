@@ -80,8 +80,7 @@ fn written(plan: &Plan) -> Result<PathBuf, Fault> {
     let folder = journal_folder().with_file_name("plans");
     let file = folder.join(format!("{}.json", plan.id));
     let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(&file, text))
-        .map_err(|e| Fault::io(format!("cannot write {}", file.display()), &e))?;
+    crate::trusted::make_private_folder(&folder)?;
+    vsteer_record::files::replace(&file, &text)?;
     Ok(file)
 }

@@ -89,7 +89,7 @@ fn an_apply_that_hangs_is_killed_and_taken_back_by_its_watchdog() {
     assert_eq!(w.settings(), begin());
     assert_eq!(
         Journal::open(&journal_path(dir.path())).unwrap().entries()[0],
-        Entry::Begin { plan: Box::new(plan()), connect: None, unix_ns: 7 }
+        Entry::Begin { plan: Box::new(plan()), connect: None, unix_ns: 7, sequence: 1 }
     );
 }
 

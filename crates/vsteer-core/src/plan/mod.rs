@@ -14,7 +14,9 @@ pub mod set;
 use crate::canonical;
 use crate::forecast::Forecast;
 use crate::nouns::HostConfig;
+use crate::setting::uri::from_file;
 use crate::setting::{Scope, Step};
+use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 
 /// Version of the plan's file format. vsteer refuses plans with a newer version.
@@ -70,6 +72,33 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Is this a valid id? An id becomes a file's name, and a plan may come from anywhere, so an id is never a path:
+    /// 1 to 64 letters, digits, `-` and `_`.
+    pub fn is_id(id: &str) -> bool {
+        (1..=64).contains(&id.len())
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    }
+
+    /// Refuses the plan if it names a connection that the person did not type and that [`from_file`] refuses.
+    ///
+    /// # Errors
+    /// As [`from_file`].
+    pub fn check_uris(&self, typed: &[&str]) -> Result<(), Fault> {
+        self.steps.iter().flat_map(|step| step.change.uris()).try_for_each(|uri| from_file(uri, typed))
+    }
+
+    /// Refuses an id that is not valid.
+    ///
+    /// # Errors
+    /// `BadInput`.
+    pub fn check_id(id: &str) -> Result<(), Fault> {
+        if Plan::is_id(id) {
+            return Ok(());
+        }
+        Err(Fault::new(FaultKind::BadInput, format!("{id:?} is not a valid plan id"))
+            .because("an id has 1 to 64 letters, digits, hyphens and underscores"))
+    }
+
     /// Makes a plan of these steps for this configuration. Derives `id`, `fingerprint` and `irreversible`.
     pub fn new(
         parent: HostConfig,

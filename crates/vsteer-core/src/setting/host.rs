@@ -41,6 +41,14 @@ impl Setting for Host {
     fn is_reached(&self, current: &Host) -> bool {
         current.from == self.to
     }
+
+    fn uris(&self) -> Vec<&str> {
+        vec![&self.from, &self.to]
+    }
+
+    fn unread(&self) -> Option<&'static str> {
+        Some("a dry run opens no connection that the plan names")
+    }
 }
 
 impl super::Apply for Host {

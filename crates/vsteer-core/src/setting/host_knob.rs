@@ -2,7 +2,7 @@
 
 use crate::CpuSet;
 use super::Setting;
-use super::knob::Knob;
+use super::knob::{How, Knob};
 use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -42,6 +42,21 @@ impl Setting for HostKnob {
 
     fn is_reached(&self, current: &HostKnob) -> bool {
         current.from == self.to
+    }
+
+    fn uris(&self) -> Vec<&str> {
+        match &self.knob.how {
+            How::Definition { connect, .. } => vec![connect],
+            _ => Vec::new(),
+        }
+    }
+
+    fn touches(&self) -> Vec<String> {
+        self.knob.touches(&self.to)
+    }
+
+    fn unread(&self) -> Option<&'static str> {
+        self.knob.unread()
     }
 }
 

@@ -3,7 +3,8 @@
 //! A setting is a kernel file, a pair of commands, words of the kernel's command line, a tuned profile, or an
 //! element of a VM's definition. This file has the values; `vsteer-host` reads and sets them.
 
-use super::lasting::{Element, Loader, Profile};
+use super::argv::Argv;
+use super::lasting::{Element, Loader, Profile, TUNED_ADM, tuned_profile};
 use serde::{Deserialize, Serialize};
 
 /// How a setting of a machine is set and read.
@@ -18,16 +19,18 @@ pub enum How {
     /// Commands that set and print the value.
     Commands {
         /// Command that sets `{level}`.
-        set: String,
+        set: Argv,
         /// Command that prints the value in force.
-        read: String,
+        read: Argv,
     },
+    /// The active profile of the daemon tuned; an empty level means no profile.
+    Tuned {},
     /// Words of the next boot's kernel command line. The value in force is that of the running kernel.
     KernelWords {
         /// Names of the words that the levels contain.
         names: Vec<String>,
-        /// Changes the next boot's.
-        set: String,
+        /// Command that changes those of the next boot: `{add}` stands for the words, `{remove}` for all names.
+        set: Argv,
     },
     /// Permanently, by a tuned profile. The value is a profile name. vsteer makes this profile before setting it
     /// and removes it when another profile is set.
@@ -63,8 +66,67 @@ pub struct Knob {
     pub on: Option<String>,
 }
 
-/// Command that sets tuned's profile; an empty level means no profile. Without its daemon `tuned-adm profile` exits
-/// with 0 but does nothing, so vsteer reads the value back with [`TUNED_READ`].
-pub const TUNED_SET: &str = "if [ -n '{level}' ]; then tuned-adm profile '{level}'; else tuned-adm off; fi";
-/// Command that prints the active profile; prints nothing without a profile or daemon.
-pub const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
+impl How {
+    /// Does reading the value run a program or open a connection that the plan's file names?
+    pub fn reads_by_program(&self) -> bool {
+        match self {
+            How::File { .. } | How::KernelWords { .. } => false,
+            How::Commands { .. }
+            | How::Tuned {}
+            | How::TunedProfile { .. }
+            | How::BootLoader { .. }
+            | How::Definition { .. } => true,
+        }
+    }
+}
+
+impl Knob {
+    /// Why a dry run does not read the present value, if so.
+    pub fn unread(&self) -> Option<&'static str> {
+        if self.on.is_some() {
+            Some("a dry run does not log in to another machine")
+        } else {
+            self.how
+                .reads_by_program()
+                .then_some("a dry run runs nothing and connects to nothing that a file names")
+        }
+    }
+
+    /// Everything outside vsteer that setting this to `level`, reading it back, or undoing it touches: one line for
+    /// each file, command, machine and connection.
+    pub fn touches(&self, level: &str) -> Vec<String> {
+        let mut all: Vec<String> = self.on.iter().map(|on| format!("machine: {on}, over ssh")).collect();
+        match &self.how {
+            How::File { path } => all.push(format!("file: {path}")),
+            How::Commands { set, read } => {
+                all.push(format!("command: {}", set.with("level", level)));
+                all.push(format!("command: {read}"));
+            }
+            How::Tuned {} => all.push(format!("command: {}", tuned_profile(TUNED_ADM, level))),
+            How::KernelWords { names, set } => {
+                let set = set.with("remove", &names.join(" ")).with("add", level);
+                all.push(format!("command: {set}"));
+                all.push("file: /proc/cmdline, read only".to_owned());
+            }
+            How::TunedProfile { profile } => {
+                all.push(format!("file: {}/tuned.conf", profile.folder));
+                all.extend(profile.settings.iter().map(|s| format!("file: {}", s.path)));
+                all.push(format!("command: {}", tuned_profile(&profile.program, level)));
+            }
+            How::BootLoader { loader, .. } => match loader {
+                Loader::Grubby { program } => all.push(format!("command: {program}")),
+                Loader::Grub { files, update, menu } => {
+                    all.extend(files.iter().map(|f| format!("file: {f}")));
+                    all.push(format!("command: {update}"));
+                    all.push(format!("file: {menu}, read only"));
+                }
+                Loader::Kernelstub { program, configuration } => {
+                    all.push(format!("command: {program}"));
+                    all.push(format!("file: {configuration}, read only"));
+                }
+            },
+            How::Definition { connect, .. } => all.push(format!("libvirt: {connect}")),
+        }
+        all
+    }
+}

@@ -10,8 +10,18 @@
 //! Debian's `/etc/default/grub.d/*.cfg`; grubby(8); kernelstub 3 (`/etc/kernelstub/configuration`). Left out:
 //! GRUB_CMDLINE_XEN, systemd-boot and U-Boot by their own files.
 
+use super::argv::Argv;
 use super::words::{word_name, words_of};
 use serde::{Deserialize, Serialize};
+
+/// tuned's own tool.
+pub const TUNED_ADM: &str = "tuned-adm";
+
+/// The command that makes tuned use a profile; an empty name switches tuned off.
+pub fn tuned_profile(program: &str, name: &str) -> Argv {
+    let words: &[&str] = if name.is_empty() { &[program, "off"] } else { &[program, "profile", name] };
+    Argv::new(words.iter().copied()).unwrap_or_else(|_| Argv::shell("false"))
+}
 
 /// A kernel file with its former and new value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,10 +45,13 @@ pub struct Profile {
     pub includes: String,
     /// Settings that the profile adds.
     pub settings: Vec<Setting>,
-    /// Command that sets profile `{level}`.
-    pub set: String,
-    /// Command that prints the active profile.
-    pub read: String,
+    /// tuned's tool: its path, or its name in `PATH`.
+    #[serde(default = "tuned_adm")]
+    pub program: String,
+}
+
+fn tuned_adm() -> String {
+    TUNED_ADM.to_owned()
 }
 
 /// First line of a generated `tuned.conf`. vsteer removes only folders whose file begins with it.
@@ -104,11 +117,11 @@ pub enum Loader {
         /// Path of the program.
         program: String,
     },
-    /// `/etc/default/grub`, and the command that generates the menu (Debian, Ubuntu).
+    /// `/etc/default/grub`, and the program that generates the menu (Debian, Ubuntu).
     Grub {
         /// Files that GRUB reads, in order.
         files: Vec<String>,
-        /// Command that generates the menu.
+        /// Path of the program that generates the menu.
         update: String,
         /// Path of the menu file.
         menu: String,
@@ -284,9 +297,9 @@ pub enum Lasting {
     /// By commands on the machine where the factor is set.
     Commands {
         /// Command that keeps `{level}` for the next boot or VM start.
-        set: String,
+        set: Argv,
         /// Command that prints the kept level, or nothing. Rollback passes this output to `set`.
-        read: String,
+        read: Argv,
     },
 }
 

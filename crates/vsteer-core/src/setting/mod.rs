@@ -6,8 +6,10 @@
 //!
 //! Left out: which backend can set what (`vsteer-host`).
 
+pub mod argv;
 pub mod knob;
 pub mod lasting;
+pub mod uri;
 pub mod words;
 
 use crate::CpuSet;
@@ -37,6 +39,18 @@ pub trait Setting: Sized {
     /// Do VMs share the changed thing, so that changes of two VMs can conflict?
     fn is_shared(&self) -> bool {
         false
+    }
+    /// Connection URIs that the change itself names.
+    fn uris(&self) -> Vec<&str> {
+        Vec::new()
+    }
+    /// Files, commands, machines and connections that the change itself names, one line each.
+    fn touches(&self) -> Vec<String> {
+        self.uris().iter().map(|uri| format!("libvirt: {uri}")).collect()
+    }
+    /// Why a dry run does not read the present value, if so.
+    fn unread(&self) -> Option<&'static str> {
+        None
     }
 }
 
@@ -176,6 +190,28 @@ macro_rules! settings {
             pub fn is_shared(&self) -> bool {
                 match self {
                     $(Change::$variant(c) => c.is_shared(),)*
+                }
+            }
+
+            /// Connection URIs that the change itself names.
+            pub fn uris(&self) -> Vec<&str> {
+                match self {
+                    $(Change::$variant(c) => c.uris(),)*
+                }
+            }
+
+            /// Files, commands, machines and connections that the change itself names, one line each.
+            pub fn touches(&self) -> Vec<String> {
+                match self {
+                    $(Change::$variant(c) => c.touches(),)*
+                }
+            }
+
+            /// Why a dry run does not read the present value: that would run a program or open a connection which a
+            /// file names. `None`: it reads it.
+            pub fn unread(&self) -> Option<&'static str> {
+                match self {
+                    $(Change::$variant(c) => c.unread(),)*
                 }
             }
         }

@@ -287,6 +287,38 @@ impl Actuate for KvmHost {
         able::check(&self.inventory, &subject.vm, step, effect(&step.change, scope))
     }
 
+    fn changed_since(&mut self, step: &Step, former: &Former) -> Option<String> {
+        // A VM that restarted since has its own settings; nobody changed this one's.
+        if self.gone(step, former).is_some() {
+            return None;
+        }
+        let now = self.current(step).ok()?;
+        let former = former.live.as_ref()?;
+        (!step.change.is_reached(&now) && !former.same_before(&now)).then(|| now.before())
+    }
+
+    fn touches(&mut self, step: &Step) -> Vec<String> {
+        let Ok(subject) = self.subject(step) else { return Vec::new() };
+        let vm = &subject.vm;
+        match (&vm.manager, &step.change) {
+            (Manager::Libvirt(uri), Change::Affinity(a)) => {
+                vec![format!("libvirt: {uri}"), format!("thread: {} of VM {:?}", a.tid.0, vm.name)]
+            }
+            (Manager::Libvirt(uri), _) => vec![format!("libvirt: {uri}")],
+            (_, Change::Affinity(Affinity { tid, .. }) | Change::Class(Class { tid, .. })) => {
+                vec![format!("thread: {} of VM {:?}", tid.0, vm.name)]
+            }
+            (_, Change::RtBudget(budget)) => {
+                let file = self.inventory.cgroups.file(&budget.cgroup, "cpu.rt_runtime_us");
+                file.into_iter().map(|path| format!("file: {path}")).collect()
+            }
+            _ => {
+                let group = vm.cgroup.as_deref().and_then(|c| self.inventory.cgroups.file(c, ""));
+                group.into_iter().map(|path| format!("cgroup: {}", path.trim_end_matches('/'))).collect()
+            }
+        }
+    }
+
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
         let subject = self.subject(step)?;
         let (live, persistent) = effect(&step.change, scope);

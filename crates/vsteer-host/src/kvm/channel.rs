@@ -9,6 +9,8 @@
 //! an agent starts later, it sends any byte and gets the answer again.
 //!
 //! Source: `Documentation/filesystems/proc.rst` (Linux 6.12) for `/proc/net/unix`.
+//!
+//! GAP(agent-socket): vsteer connects to a guest agent's socket without checking whose it is.
 
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};

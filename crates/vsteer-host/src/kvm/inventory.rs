@@ -7,6 +7,8 @@
 //!
 //! Left out: libvirt's remote connections. vsteer measures threads on this machine, so it leaves out a VM
 //! without a process here, and prints a note.
+//!
+//! GAP(vm-identity): if two processes claim to be one VM of libvirt, the choice between them is silent.
 
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
@@ -18,11 +20,15 @@ use crate::linux::task;
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Manager, Role, Tid, VmId};
 use vsteer_core::{Fault, FaultKind};
 
 /// If a QEMU is younger than this, its libvirt may not list it as active yet.
 const YOUNG_S: u64 = 60;
+
+/// How long one look at the VMs may wait for monitors in all.
+const MONITORS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A VM with its process.
 #[derive(Debug, Clone)]
@@ -241,8 +247,13 @@ impl Inventory {
         if !self.root.is_live() {
             return;
         }
+        // However many processes pose as VMs: the others are asked at the next look.
+        let end = Instant::now() + MONITORS_WITHIN;
         for vm in vms.iter_mut().filter(|vm| vm.process.origin == Origin::Nobody) {
             let key = (vm.process.pid, vm.process.start_ticks);
+            if !self.monitors.contains_key(&key) && Instant::now() > end {
+                continue;
+            }
             if !self.monitors.contains_key(&key) {
                 if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
                     self.monitors.insert(key, None);
@@ -256,7 +267,7 @@ impl Inventory {
                     continue;
                 }
                 let said = match vm.process.line.qmp_sockets.first() {
-                    Some(path) => qmp::vcpu_threads(&self.root, path),
+                    Some(path) => qmp::vcpu_threads(&self.root, vm.process.pid, path),
                     None => Err("the VM has no monitor of its own".to_owned()),
                 };
                 if let Err(why) = &said {

@@ -13,7 +13,8 @@ use crate::linux::task::text;
 use crate::root::Root;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::Tid;
@@ -21,38 +22,88 @@ use vsteer_core::nouns::Tid;
 const LIMIT: Duration = Duration::from_millis(500);
 /// The most lines to read before the answer. A monitor sends fewer, even with events in between.
 const LINES_MAX: usize = 200;
+/// The most bytes of a line: an answer for 1,000 vCPUs has some 200 kB.
+const BYTES_MAX: usize = 1 << 20;
 
-/// The vCPU of each thread, from the monitor at `path`.
+/// The vCPU of each thread of the process `pid`, from its monitor at `path`.
+///
+/// Any user can start a process that looks like a QEMU. So the socket and the process behind it must belong to the user
+/// of `pid`, and the answer has a limit in bytes and in total time: whoever drips bytes or sends without end is left
+/// alone.
 ///
 /// # Errors
 /// A sentence with the reason: another client is connected, the monitor does not answer, or it answers
 /// something else.
-pub fn vcpu_threads(root: &Root, path: &str) -> Result<BTreeMap<Tid, u32>, String> {
+pub fn vcpu_threads(root: &Root, pid: u32, path: &str) -> Result<BTreeMap<Tid, u32>, String> {
     let sockets = text(root, "/proc/net/unix").ok_or("vsteer cannot read /proc/net/unix")?;
     if is_taken(&sockets, path) {
         return Err(format!("another program is connected to its monitor {path}"));
     }
+    let user = text(root, &format!("/proc/{pid}/status")).and_then(|status| user_of(&status));
+    let user = user.ok_or("vsteer cannot read whose process it is")?;
+    ask(path, user, Instant::now() + LIMIT)
+}
+
+/// The effective user in a text of `/proc/PID/status`.
+fn user_of(status: &str) -> Option<u32> {
+    let ids = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn ask(path: &str, user: u32, end: Instant) -> Result<BTreeMap<Tid, u32>, String> {
     // If the path belongs to another mount namespace, or another user owns its folder, the connection simply
     // fails.
-    let mut stream =
-        UnixStream::connect(path).map_err(|e| format!("cannot connect to its monitor {path}: {e}"))?;
+    let cannot = |e: &dyn std::fmt::Display| format!("cannot connect to its monitor {path}: {e}");
+    let owner = std::fs::symlink_metadata(path).map_err(|e| cannot(&e))?;
+    if owner.uid() != user {
+        return Err(format!("its monitor {path} belongs to another user"));
+    }
+    let mut stream = connect(path).map_err(|e| cannot(&e))?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).map_err(|e| cannot(&e))?;
+    if peer.uid.as_raw() != user {
+        return Err(format!("another user's process answers at its monitor {path}"));
+    }
     let late = |e: std::io::Error| format!("its monitor {path} does not answer: {e}");
-    stream.set_read_timeout(Some(LIMIT)).map_err(late)?;
-    stream.set_write_timeout(Some(LIMIT)).map_err(late)?;
     let request = "{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpus-fast\",\"id\":\"vsteer\"}\n";
-    let begun = Instant::now();
-    let mut lines = BufReader::new(stream.try_clone().map_err(late)?).lines();
-    lines.next().ok_or("its monitor closed the connection")?.map_err(late)?; // The monitor's greeting.
-    stream.write_all(request.as_bytes()).map_err(late)?;
-    for line in lines.take(LINES_MAX) {
-        if let Some(all) = cpus(&line.map_err(late)?) {
-            return Ok(all);
-        }
-        if begun.elapsed() > LIMIT {
+    let (mut unread, mut total, mut lines, mut asked) = (Vec::new(), 0, 0, false);
+    let mut bytes = [0; 4096];
+    while total < BYTES_MAX && lines < LINES_MAX {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             break;
+        }
+        stream.set_read_timeout(Some(left)).map_err(late)?;
+        let n = stream.read(&mut bytes).map_err(late)?;
+        if n == 0 {
+            return Err("its monitor closed the connection".to_owned());
+        }
+        total += n;
+        unread.extend_from_slice(&bytes[..n]);
+        while let Some(at) = unread.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = unread.drain(..=at).collect();
+            lines += 1;
+            // The first line is the monitor's greeting.
+            if !asked {
+                stream.set_write_timeout(Some(left)).map_err(late)?;
+                stream.write_all(request.as_bytes()).map_err(late)?;
+                asked = true;
+            } else if let Some(all) = cpus(&String::from_utf8_lossy(&line)) {
+                return Ok(all);
+            }
         }
     }
     Err(format!("its monitor {path} does not report its vCPUs"))
+}
+
+/// Connects without waiting: a listener whose queue is full would block a connection for ever.
+fn connect(path: &str) -> std::io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// The answer to `query-cpus-fast`; `None` for any other line.
@@ -84,6 +135,69 @@ pub fn is_taken(sockets: &str, path: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Serves one client by `serve`, and asks it as `user`.
+    fn asked(
+        user: u32,
+        serve: impl FnOnce(UnixStream) + Send,
+    ) -> (Result<BTreeMap<Tid, u32>, String>, Duration) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qmp");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                listener.set_nonblocking(true).unwrap();
+                while begun.elapsed() < Duration::from_secs(5) {
+                    if let Ok((stream, _)) = listener.accept() {
+                        stream.set_nonblocking(false).unwrap();
+                        return serve(stream);
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let said = ask(path.to_str().unwrap(), user, Instant::now() + LIMIT);
+            let took = begun.elapsed();
+            if said.is_err() {
+                // It may not have been asked at all.
+                let _ = UnixStream::connect(&path);
+            }
+            server.join().unwrap();
+            (said, took)
+        })
+    }
+
+    fn own() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    #[test]
+    fn a_monitor_of_this_user_is_asked_and_one_of_another_is_not() {
+        let serve = |mut stream: UnixStream| {
+            let _ = stream.write_all(b"{\"QMP\": {}}\n");
+            let _ = stream.read(&mut [0; 1000]);
+            let _ = stream.write_all(b"{\"return\": {}}\n{\"event\": 1}\n{\"return\":[{\"cpu-index\":0,\"thread-id\":71}],\"id\":\"vsteer\"}\n");
+        };
+        assert_eq!(asked(own(), serve).0.unwrap(), BTreeMap::from([(Tid(71), 0)]));
+        let refused = asked(own() + 1, |_| ()).0.unwrap_err();
+        assert!(refused.contains("belongs to another user"), "{refused}");
+        assert_eq!(user_of("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
+    }
+
+    #[test]
+    fn one_that_drips_or_floods_is_left_alone_in_time() {
+        let drip = |mut stream: UnixStream| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(3) && stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let flood = |mut stream: UnixStream| while stream.write_all(&[b'x'; 65_536]).is_ok() {};
+        let lines = |mut stream: UnixStream| while stream.write_all(b"{}\n{}\n{}\n").is_ok() {};
+        for (said, took) in [asked(own(), drip), asked(own(), flood), asked(own(), lines)] {
+            assert!(said.is_err() && took < 3 * LIMIT, "{said:?} {took:?}");
+        }
+    }
 
     #[test]
     fn answers() {

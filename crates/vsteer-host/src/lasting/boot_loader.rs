@@ -10,6 +10,7 @@
 use super::place::Place;
 use crate::actuate::Former;
 use std::time::Duration;
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::lasting::{Loader, grub_with, of_grubby, of_kernelstub, of_menu, words_are_plain};
 use vsteer_core::{Fault, FaultKind};
 
@@ -54,6 +55,11 @@ fn of_files(there: &[String]) -> Option<Loader> {
     (!files.is_empty()).then(|| Loader::Grub { files, update, menu: "/boot/grub/grub.cfg".to_owned() })
 }
 
+/// A call of a boot loader's tool: a path, never words for a shell.
+fn command(words: &[&str]) -> Result<Argv, Fault> {
+    Argv::new(words.iter().copied()).map_err(|why| Fault::new(FaultKind::BadInput, why))
+}
+
 fn texts(files: &[String], at: Place<'_>) -> Result<Vec<(String, String)>, Fault> {
     files.iter().map(|f| Ok((f.clone(), at.text(f)?))).collect()
 }
@@ -64,7 +70,7 @@ fn texts(files: &[String], at: Place<'_>) -> Result<Vec<(String, String)>, Fault
 /// Where the tool does not tell, or its kernels are given different ones.
 pub fn read(loader: &Loader, names: &[String], at: Place<'_>) -> Result<String, Fault> {
     let told = match loader {
-        Loader::Grubby { program } => of_grubby(&at.ask(&format!("{program} --info=ALL"), LIMIT)?, names),
+        Loader::Grubby { program } => of_grubby(&at.ask(&command(&[program, "--info=ALL"])?, LIMIT)?, names),
         Loader::Grub { menu, .. } => of_menu(&at.text(menu)?, names),
         Loader::Kernelstub { configuration, .. } => of_kernelstub(&at.text(configuration)?, names),
     };
@@ -100,12 +106,12 @@ pub fn set(loader: &Loader, names: &[String], words: &str, at: Place<'_>) -> Res
         )
         .because("these parameters need quotes, which vsteer does not write"));
     }
-    let ask = |line: String| at.ask(&line, LIMIT).map(drop);
+    let ask = |words: &[&str]| at.ask(&command(words)?, LIMIT).map(drop);
     match loader {
         Loader::Grubby { program } => {
-            let remove = format!("--remove-args=\"{}\"", names.join(" "));
-            let add = if words.is_empty() { String::new() } else { format!(" --args=\"{words}\"") };
-            ask(format!("{program} --update-kernel=ALL {remove}{add}"))
+            let (remove, add) = (format!("--remove-args={}", names.join(" ")), format!("--args={words}"));
+            let all = [program.as_str(), "--update-kernel=ALL", &remove, &add];
+            ask(if words.is_empty() { &all[..3] } else { &all })
         }
         Loader::Grub { files, update, .. } => {
             let old = texts(files, at)?;
@@ -114,9 +120,9 @@ pub fn set(loader: &Loader, names: &[String], words: &str, at: Place<'_>) -> Res
         Loader::Kernelstub { program, .. } => {
             let now = read(loader, names, at)?;
             if !now.is_empty() {
-                ask(format!("{program} --delete-options \"{now}\""))?;
+                ask(&[program, "--delete-options", &now])?;
             }
-            if words.is_empty() { Ok(()) } else { ask(format!("{program} --add-options \"{words}\"")) }
+            if words.is_empty() { Ok(()) } else { ask(&[program, "--add-options", words]) }
         }
     }
 }
@@ -133,7 +139,7 @@ fn write_grub(
         }
     }
     // Also if no file differs: a killed process may have written the files without making the menu.
-    at.ask(update, LIMIT).map(drop)
+    at.ask(&command(&[update])?, LIMIT).map(drop)
 }
 
 /// Puts back what was there, of words that were `from` before and are `to`. May be called again, and for a step that

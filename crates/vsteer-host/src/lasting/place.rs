@@ -9,6 +9,7 @@ use super::replace;
 use crate::shell::{self, quoted};
 use std::path::Path;
 use std::time::Duration;
+use vsteer_core::setting::argv::Argv;
 use vsteer_core::{Fault, FaultKind};
 
 /// Looking at files, or writing one.
@@ -32,12 +33,13 @@ impl Place<'_> {
     ///
     /// # Errors
     /// As [`shell::ask`].
-    pub fn ask(self, line: &str, limit: Duration) -> Result<String, Fault> {
-        shell::ask(line, self.0, limit)
+    pub fn ask(self, command: &Argv, limit: Duration) -> Result<String, Fault> {
+        shell::ask(command, self.0, limit)
     }
 
+    /// A line of vsteer's own for the shell, in which every foreign text is quoted.
     fn there(self, line: &str, what: String) -> Result<String, Fault> {
-        self.ask(line, LIMIT).map_err(|f| Fault { what, ..f })
+        self.ask(&Argv::shell(line), LIMIT).map_err(|f| Fault { what, ..f })
     }
 
     /// A file's text.

@@ -8,8 +8,9 @@
 
 use super::place::Place;
 use std::time::Duration;
-use vsteer_core::setting::knob::{TUNED_READ, TUNED_SET};
-use vsteer_core::setting::lasting::{MADE, Profile, Setting};
+use vsteer_core::setting::argv::Argv;
+
+use vsteer_core::setting::lasting::{MADE, Profile, Setting, TUNED_ADM, tuned_profile};
 use vsteer_core::setting::words::in_brackets;
 use vsteer_core::{Fault, FaultKind};
 
@@ -17,8 +18,31 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// The active profile, where tuned's daemon runs and has one.
 pub fn active(at: Place<'_>) -> Option<String> {
-    let told = at.ask(TUNED_READ, LIMIT).ok()?;
-    Some(told.trim().to_owned()).filter(|name| !name.is_empty())
+    ask(TUNED_ADM, at).ok().filter(|name| !name.is_empty())
+}
+
+/// The profile that tuned's tool names; empty without a profile or daemon. Without its daemon `tuned-adm profile` exits
+/// with 0 but does nothing, so vsteer asks after each change.
+///
+/// # Errors
+/// Where the tool cannot be run.
+pub fn ask(program: &str, at: Place<'_>) -> Result<String, Fault> {
+    let command = Argv::new([program, "active"]).map_err(|why| Fault::new(FaultKind::BadInput, why))?;
+    let told = at.ask(&command, LIMIT)?;
+    Ok(told
+        .lines()
+        .find_map(|l| l.strip_prefix("Current active profile: "))
+        .unwrap_or_default()
+        .trim()
+        .to_owned())
+}
+
+/// Makes tuned use this profile; none if the name is empty.
+///
+/// # Errors
+/// Where the tool refuses.
+pub fn use_profile(program: &str, name: &str, at: Place<'_>) -> Result<(), Fault> {
+    at.ask(&tuned_profile(program, name), LIMIT).map(drop)
 }
 
 /// A profile over the active one that keeps these settings.
@@ -41,8 +65,7 @@ pub fn profile(
         name,
         includes: active.to_owned(),
         settings,
-        set: TUNED_SET.to_owned(),
-        read: TUNED_READ.to_owned(),
+        program: TUNED_ADM.to_owned(),
     })
 }
 
@@ -59,7 +82,7 @@ fn is_ours(profile: &Profile, at: Place<'_>) -> Result<bool, Fault> {
 /// # Errors
 /// Where its command does not tell.
 pub fn read(profile: &Profile, at: Place<'_>) -> Result<String, Fault> {
-    at.ask(&profile.read, LIMIT).map(|told| told.trim().to_owned())
+    ask(&profile.program, at)
 }
 
 /// Makes the profile, and switches to it.
@@ -95,7 +118,7 @@ fn value(s: &Setting, at: Place<'_>) -> Result<String, Fault> {
 }
 
 fn switch(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
-    at.ask(&profile.set.replace("{level}", name), LIMIT).map(drop)
+    use_profile(&profile.program, name, at)
 }
 
 /// Switches back where that is due, puts former values back where tuned did not, and removes the profile. May be
@@ -148,13 +171,20 @@ mod tests {
             folder: at("vsteer-x"),
             includes: "virtual-host".into(),
             settings: vec![Setting { path: at("value"), from: "madvise".into(), to: "never".into() }],
-            set: format!(
-                "echo '{{level}}' > {}; f={}; if [ -e {}/{{level}}/tuned.conf ]; then {apply}; fi",
-                at("active"),
-                at("beside"),
-                dir.display()
-            ),
-            read: format!("cat {}", at("active")),
+            program: {
+                let text = format!(
+                    "#!/bin/sh\ncase $1 in\nactive) echo \"Current active profile: $(cat {0})\";;\n\
+                     profile) echo \"$2\" > {0}; f={1}; if [ -e {2}/$2/tuned.conf ]; then {apply}; fi;;\nesac\n",
+                    at("active"),
+                    at("beside"),
+                    dir.display()
+                );
+                let program = dir.join("tuned-adm");
+                std::fs::write(&program, text).unwrap();
+                std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                    .unwrap();
+                program.to_string_lossy().into_owned()
+            },
         }
     }
 

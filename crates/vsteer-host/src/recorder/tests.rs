@@ -101,6 +101,7 @@ impl Pace for Stop {
 fn asked<'a>(output: &'a Path, second: Option<&'a Path>) -> Asked<'a> {
     Asked {
         output,
+        former: None,
         second,
         interval: Duration::from_millis(1),
         length: None,

@@ -215,6 +215,10 @@ impl Actuate for Esxi {
         current(step, &self.settings_of(&step.vm, &step.vm_name)?)
     }
 
+    fn touches(&mut self, step: &Step) -> Vec<String> {
+        vec![format!("vSphere API: ReconfigVM_Task of VM {:?} at {}", step.vm_name, self.client.place())]
+    }
+
     fn refusal(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let s = self.settings_of(&step.vm, &step.vm_name)?;
         let pcpus = self.pcpus_of(&step.vm);

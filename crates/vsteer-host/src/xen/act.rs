@@ -240,6 +240,23 @@ pub(super) fn former(listed: &Listed, step: &Step, scope: Scope) -> Result<Forme
     Ok(Former { live: Some(subject.current(step)?), ..Former::default() })
 }
 
+/// The command that the step runs, and where.
+pub(super) fn touches(place: &Place, listed: &Listed, step: &Step) -> Vec<String> {
+    let machine = match place {
+        Place::Here => None,
+        Place::Ssh { target, .. } => Some(format!("machine: {target}, over ssh")),
+    };
+    let words = Subject::find(listed, &step.vm, &step.vm_name).and_then(|subject| subject.words(step));
+    let command = match (&step.change, words) {
+        (Change::Pool(pool), _) => {
+            Some(format!("command: xl, for the CPU pools {} and {}", pool.from, pool.to))
+        }
+        (_, Ok(words)) => Some(format!("command: xl {}", words.join(" "))),
+        (_, Err(_)) => None,
+    };
+    machine.into_iter().chain(command).collect()
+}
+
 /// Makes the step at `place`. `listed` is the present configuration.
 pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> Result<(), Fault> {
     let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
@@ -298,6 +315,10 @@ pub(super) fn restore(
 impl Actuate for Place {
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         current(&Listed::ask(self)?, step)
+    }
+
+    fn touches(&mut self, step: &Step) -> Vec<String> {
+        Listed::ask(self).map_or_else(|_| Vec::new(), |listed| touches(self, &listed, step))
     }
 
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {

@@ -8,10 +8,13 @@
 //! Left out: passwords. SSH needs a key or an agent, as everything that runs unattended.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::DirBuilder;
 use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
@@ -92,9 +95,11 @@ impl Place {
             }
             Place::Ssh { target, port } => {
                 let mut command = Command::new("ssh");
-                let control = format!("ControlPath={}", control_path().display());
-                for option in ["BatchMode=yes", "ControlMaster=auto", "ControlPersist=60", &control] {
-                    command.args(["-o", option]);
+                // A host whose key is not known is refused, whatever this user's configuration says.
+                command.args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]);
+                if let Some(path) = control_path() {
+                    let control = format!("ControlPath={}", path.display());
+                    command.args(["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", &control]);
                 }
                 port.iter().for_each(|p| {
                     command.args(["-p", &p.to_string()]);
@@ -267,11 +272,32 @@ fn text_of(pipe: &mut Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// One socket per process, in the folder for this user's sockets. ssh replaces `%C` by a hash of user, host
-/// and port.
-fn control_path() -> PathBuf {
-    let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    folder.join(format!("vsteer-ssh-{}-%C", std::process::id()))
+/// Path of the control socket for ssh, where `%C` stands for a hash of user, host and port. `None` without a private
+/// folder: then every command makes its own connection. Anybody could listen on a socket in a shared folder before ssh
+/// does, and would get the commands.
+fn control_path() -> Option<PathBuf> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER.get_or_init(private_folder).as_ref().map(|folder| folder.join("%C"))
+}
+
+/// A new folder that only this user can enter. Its last connection ends a minute after vsteer; the next process
+/// of vsteer's that uses ssh removes the folder.
+fn private_folder() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    // Those of processes that ended. `rmdir` removes only an empty folder.
+    for entry in std::fs::read_dir(&base).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|n| n.strip_prefix("vsteer-")?.split_once('-')).map(|(pid, _)| pid);
+        let ended = |pid: &str| pid.parse::<u32>().is_ok() && !PathBuf::from(format!("/proc/{pid}")).exists();
+        if pid.is_some_and(ended) {
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+    // `mkdir` fails on whatever is there already, also on a link. So the folder is new and this user's.
+    (0..100).find_map(|n| {
+        let folder = base.join(format!("vsteer-{}-{n}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&folder).ok().map(|()| folder)
+    })
 }
 
 /// A shell line that ends the tool when vsteer is gone; on the other machine nothing else would. The tool

@@ -4,6 +4,8 @@
 //!
 //! A line break inside quotes is part of a cell. Names in the header may contain one, and some versions break
 //! the time into two lines.
+//!
+//! GAP(gzip-bound): the size of what is decompressed has no bound.
 
 use super::cells::count;
 use super::header::{self, MAGIC};

@@ -1,6 +1,8 @@
 //! Exports a recording for other programs: Parquet and CSV per table, a Perfetto trace, or one zip file.
 //!
 //! vsteer never overwrites a file. If an export fails, vsteer removes what it wrote.
+//!
+//! GAP(csv-formulas): a text that begins with `=`, `+`, `@` or `-` is written as it is, and a spreadsheet may compute it.
 
 mod events;
 mod names;
@@ -156,8 +158,8 @@ pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
 /// As [`parquet()`].
 pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
     must_be_new(output)?;
-    let write = || -> io::Result<()> {
-        let to = BufWriter::new(File::create(output)?);
+    crate::files::replace_by(output, |file| {
+        let to = BufWriter::new(file);
         if output.extension().is_some_and(|e| e == "gz") {
             let mut to = flate2::write::GzEncoder::new(to, flate2::Compression::default());
             crate::esxtop::write::recording(recording, &mut to)?;
@@ -167,10 +169,6 @@ pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
             crate::esxtop::write::recording(recording, &mut to)?;
             to.flush()
         }
-    };
-    write().map_err(|e| {
-        let _ = fs::remove_file(output);
-        failed("cannot write", output, &e)
     })
 }
 
@@ -187,18 +185,24 @@ pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     names.sort_by_key(fs::DirEntry::file_name);
     let inside =
         folder.file_name().map_or_else(|| "recording.vsteer".into(), |n| n.to_string_lossy().into_owned());
-    let write = || -> io::Result<()> {
-        let mut zip = ::zip::ZipWriter::new(File::create(output)?);
+    crate::files::replace_by(output, |file| {
+        let mut zip = ::zip::ZipWriter::new(file);
         let options = ::zip::write::SimpleFileOptions::default();
-        for entry in names.iter().filter(|e| e.path().is_file()) {
+        for entry in names.iter().filter(|e| is_part(e)) {
             zip.start_file(format!("{inside}/{}", entry.file_name().to_string_lossy()), options)?;
             io::copy(&mut File::open(entry.path())?, &mut zip)?;
         }
         zip.finish()?;
         Ok(())
-    };
-    write().map_err(|e| {
-        let _ = fs::remove_file(output);
-        failed("cannot write", output, &e)
     })
+}
+
+/// Is this one of the files that a recording is made of? Whatever else lies in the folder stays here; and so does a
+/// link, which may lead to any file.
+fn is_part(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    let known = ["manifest.json", "config.jsonl", "task.jsonl", "events.json", "marks.jsonl"];
+    entry.file_type().is_ok_and(|kind| kind.is_file())
+        && (known.contains(&&*name) || name.ends_with(".arrows"))
 }

@@ -8,10 +8,9 @@
 //! GAP(perfetto-viewer): parsed by Perfetto's own definitions, but not opened in its viewer.
 
 use super::protobuf::{Message, TRACE_PACKET};
-use super::{failed, must_be_new, switches};
+use super::{must_be_new, switches};
 use crate::folder::Recording;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use vsteer_core::Fault;
@@ -49,15 +48,11 @@ const SHOWN: [Shown; 5] = [
 /// `Usage` if the file exists, `NoSpace` if it cannot be written.
 pub fn perfetto(recording: &Recording, output: &Path) -> Result<(), Fault> {
     must_be_new(output)?;
-    let write = || -> io::Result<()> {
-        let mut to = BufWriter::new(File::create(output)?);
+    crate::files::replace_by(output, |file| {
+        let mut to = BufWriter::new(file);
         write_trace(recording, &mut to)?;
         switches::write(recording, &mut to)?;
         to.flush()
-    };
-    write().map_err(|e| {
-        let _ = fs::remove_file(output);
-        failed("cannot write", output, &e)
     })
 }
 

@@ -31,6 +31,11 @@ pub struct Apply {
     /// (vsphere://USER@HOST).
     #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,
+    /// Accept this connection URI from the plan, with its parameters (repeatable)
+    ///
+    /// vsteer refuses a URI with parameters that only the plan's file names, because a parameter can run a program.
+    #[arg(long, value_name = "URI", help_heading = "Source")]
+    pub trust_uri: Vec<String>,
     #[command(flatten)]
     pub login: Login,
 }

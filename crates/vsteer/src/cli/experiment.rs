@@ -35,6 +35,12 @@ Examples:
         /// Run the experiment [default: dry run]
         #[arg(long)]
         yes: bool,
+        /// Measure the VMs at URI [default: `connect` of the file, else this host]
+        ///
+        /// A URI with parameters must be given here: vsteer refuses one that only the file names, because a parameter
+        /// can run a program.
+        #[arg(long, value_name = "URI", help_heading = "Source")]
+        connect: Option<String>,
     },
     /// Continue an experiment after Ctrl-C, a crash or a reboot
     #[command(after_help = "\

@@ -34,6 +34,11 @@ pub struct Record {
     /// Also record by polling, at the same times, into FOLDER: the two check each other
     #[arg(long, value_name = "FOLDER", help_heading = "Output")]
     pub second: Option<PathBuf>,
+    /// If the output folder exists, move it to FOLDER once the new recording has its first sample
+    ///
+    /// A recording that is at FOLDER already is removed then. If the new recording cannot start, both stay.
+    #[arg(long, value_name = "FOLDER", help_heading = "Flight recorder")]
+    pub keep_former: Option<PathBuf>,
     /// Keep about the newest BYTES, for example 2G
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Flight recorder")]
     pub ring: Option<u64>,

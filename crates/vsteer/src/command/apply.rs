@@ -9,6 +9,7 @@ use vsteer_act::{Journal, Preview, Setting, arm, confirm, journal_folder, previe
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Change;
+use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 use vsteer_host::backend::{self, Changing, Request};
@@ -85,9 +86,11 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         return Ok(());
     }
     if plan.steps.is_empty() {
-        eprintln!("vsteer: plan {} has no steps: {}", plan.id, plan.title);
+        eprintln!("vsteer: plan {} has no steps: {}", plan.id, message(&plan.title));
         return Ok(());
     }
+    let typed: Vec<&str> = a.connect.iter().chain(&a.trust_uri).map(String::as_str).collect();
+    plan.check_uris(&typed)?;
     let (plan, now, Changing { mut actuator, connect, secret, .. }) = open_for(plan, a)?;
     if plan.steps.is_empty() {
         eprintln!("vsteer: plan {} is already in force: nothing to do", plan.id);
@@ -111,7 +114,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         return Ok(());
     }
     for line in &receipt.steps {
-        println!("{line}");
+        println!("{}", message(line));
     }
     match a.try_for {
         Some(after) => println!(
@@ -133,13 +136,18 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
         return refused.map_or(Ok(()), Err);
     }
     for p in &steps {
-        println!("{} {}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.whose(), p.step.change);
+        let verb = if p.ready { "would change" } else { "cannot change" };
+        println!("{verb} {}", message(&format!("{}: {}", p.step.whose(), p.step.change)));
+        p.touches.iter().for_each(|line| println!("  {}", message(line)));
         if let Some(found) = &p.found {
-            println!("         found: {found}");
+            println!("  present value: {}", message(found));
+        }
+        if let Some(why) = &p.unread {
+            println!("  present value: not read, because {why}");
         }
     }
     for line in &plan.irreversible {
-        println!("  cannot be undone: {line}");
+        println!("cannot be undone: {}", message(line));
     }
     if let Some(fault) = refused {
         return Err(fault);

@@ -53,7 +53,7 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
     for folder in &a.from {
         parts.extend(cut(folder, a.interval, &a.logs, &asked_of, &names)?);
     }
-    by_buckets(&parts, &names).iter().for_each(|note| eprintln!("vsteer: {note}"));
+    by_buckets(&parts, &names).iter().for_each(crate::text::note);
     let work = parts.len();
     for (i, part) in parts.iter_mut().enumerate() {
         progress_of("fitting the spread of CPU times", i as f64 / work as f64, "");

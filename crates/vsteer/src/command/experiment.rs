@@ -16,6 +16,7 @@ use vsteer_act::experiment::{
 use vsteer_act::journal_folder;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plural::counted;
+use vsteer_core::setting::uri::from_file;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::description::Of;
 use vsteer_experiment::design::order;
@@ -29,7 +30,9 @@ use vsteer_host::root::Root;
 /// As [`carry_on`]; `BadInput` for a file that is no experiment; when a page cannot be written.
 pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
     match &a.what {
-        ExperimentWhat::Run { file, output, yes } => begin(file, output.as_deref(), *yes, json),
+        ExperimentWhat::Run { file, output, yes, connect } => {
+            begin(file, output.as_deref(), connect.as_deref(), *yes, json)
+        }
         ExperimentWhat::Resume { folder, yes } => resume(folder, *yes, json),
         ExperimentWhat::Report { folder, published, markdown, output, plan } => match folder {
             Some(folder) if !published => {
@@ -59,12 +62,23 @@ fn observe(connect: Option<&str>) -> Result<Box<dyn Observe>, Fault> {
     Ok(open_host(&Source::at(connect))?)
 }
 
-fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<(), Fault> {
-    let experiment = file::read(file)?;
+fn begin(
+    file: &Path,
+    output: Option<&Path>,
+    connect: Option<&str>,
+    yes: bool,
+    json: bool,
+) -> Result<(), Fault> {
+    let mut experiment = file::read(file)?;
+    match (connect, &experiment.connect) {
+        (Some(typed), _) => experiment.connect = Some(typed.to_owned()),
+        (None, Some(uri)) => from_file(uri, &[])?,
+        (None, None) => {}
+    }
     let folder =
         output.map_or_else(|| PathBuf::from(format!("{}.experiment", experiment.name)), Path::to_owned);
     if !yes {
-        return lay_out(&experiment, &folder, json);
+        return lay_out(&experiment, &folder, connect.is_some(), json);
     }
     let log = Log::create(&folder)?;
     carry(&experiment, log, json)
@@ -89,15 +103,19 @@ fn say_measures(experiment: &Experiment) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Says what would be done, and what is in force.
-fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fault> {
+/// Says what would be done, and what is in force. Runs and opens nothing that the file names; `typed`: the person gave
+/// the connection.
+fn lay_out(experiment: &Experiment, folder: &Path, typed: bool, json: bool) -> Result<(), Fault> {
     let laid = experiment.laid()?;
     let found = in_force(experiment)?;
     let levels: Vec<Option<usize>> = found.iter().map(|f| f.level).collect();
     let boots = [experiment.runs_least, experiment.runs_most].map(|n| experiment.boots(&laid, &levels, n));
-    // A measure that cannot be had here is told before anything is begun.
-    say_measures(experiment)?;
-    let no_meter = meters_tell(experiment, &Root::live()?).err().map(|fault| fault.to_string());
+    // Report a measure that this host cannot take before anything begins.
+    if typed || experiment.connect.is_none() {
+        say_measures(experiment)?;
+    }
+    let touches = experiment.touches()?;
+    let no_meter = meters_tell(experiment, &Root::live()?, true).err().map(|fault| fault.to_string());
     if let Some(why) = &no_meter {
         eprintln!("  CANNOT be measured: {why}");
     }
@@ -106,7 +124,7 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
         let settings: Vec<String> = laid.settings.iter().map(|s| experiment.words(s)).collect();
         crate::text::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
-            "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter,
+            "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter, "touches": touches,
             "factors": found.iter().map(|f| json!({ "name": f.name, "found": f.said, "cannot": f.cannot })).collect::<Vec<_>>(),
         }));
         return Ok(());
@@ -136,6 +154,8 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
             folder.display()
         );
     }
+    println!("It touches:");
+    touches.iter().for_each(|line| println!("  {line}"));
     println!("Dry run: pass --yes to run the experiment.");
     Ok(())
 }
@@ -207,7 +227,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
                 "vsteer: the machine reboots now; then continue: vsteer experiment resume {folder} --yes"
             );
         }
-        Told::Note(note) => eprintln!("vsteer: {note}"),
+        Told::Note(note) => crate::text::note(note),
     };
     let journals = journal_folder();
     let means = Means {
@@ -240,7 +260,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
             Ok(())
         }
         Ended::Interrupted(lines) => {
-            lines.iter().for_each(|line| eprintln!("vsteer: {line}"));
+            lines.iter().for_each(crate::text::note);
             Err(Fault::new(FaultKind::Interrupted, format!("experiment {}: interrupted", experiment.name))
                 .help(format!("to continue: vsteer experiment resume {folder} --yes")))
         }
@@ -262,10 +282,10 @@ fn report(folder: &Path, markdown: bool, output: Option<&Path>, json: bool) -> R
 /// Writes a plan of what was better.
 fn write_plan(folder: &Path, file: &Path) -> Result<(), Fault> {
     let better = Winners::of(&Log::read(folder)?)?;
-    better.notes().iter().for_each(|line| eprintln!("vsteer: {line}"));
+    better.notes().iter().for_each(crate::text::note);
     let plan = better.plan(host)?;
     let text = serde_json::to_string_pretty(&plan).expect("a plan is plain data");
-    std::fs::write(file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+    vsteer_record::files::replace(file, text.as_bytes())?;
     eprintln!("vsteer: wrote {}; to apply it: vsteer apply {0}", file.display());
     Ok(())
 }

@@ -20,7 +20,7 @@ pub fn run(a: &Export, json: bool) -> Result<(), Fault> {
             export::perfetto(&crate::source::read(&a.recording)?, &a.output).map(|()| Vec::new())?
         }
     };
-    notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+    notes.iter().for_each(crate::text::note);
     if json {
         crate::text::print_json(&serde_json::json!({ "output": a.output, "notes": notes }));
     } else {

@@ -11,6 +11,7 @@ use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::mend;
 use vsteer_core::numa::vnuma::{GIB, HostShape, NodeShape, Version, VmShape, answer};
+#[cfg(feature = "host")]
 use vsteer_core::plural::counted;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
@@ -56,7 +57,7 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
 /// Every host of a service that tells settings without samples: nobody measured what VMs want.
 #[cfg(feature = "host")]
 fn of_settings(a: &Numa, described: &Described, json: bool) -> Result<(), Fault> {
-    described.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+    described.notes.iter().for_each(crate::text::note);
     let mut all = Vec::new();
     for (config, running) in &described.hosts {
         let host = observed(a, config)?;

@@ -42,7 +42,7 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     };
     if let Some(path) = &a.output {
         let text = serde_json::to_vec_pretty(&plan).expect("a plan is plain data");
-        std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))?;
+        vsteer_record::files::replace(path, &text)?;
     }
     if json {
         crate::text::print_json(&plan);
@@ -209,7 +209,7 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
         }
         eprintln!("vsteer: the replay gives {off}; its forecasts are as far off");
     }
-    recorded.notes(&model).iter().for_each(|n| eprintln!("vsteer: {n}"));
+    recorded.notes(&model).iter().for_each(crate::text::note);
     forecaster(a, stretch, &model, &mut told, &interrupt)
 }
 

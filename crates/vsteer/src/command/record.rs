@@ -17,6 +17,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
     let asked = Asked {
         output: &a.output,
+        former: a.keep_former.as_deref(),
         second: a.second.as_deref(),
         interval: a.interval,
         length: a.length,

@@ -92,7 +92,7 @@ fn rows_of(file: &Path, interval_ns: u64, mut left: u64, json: bool) -> Result<(
         since.drain(..since.len() - 1);
         left -= 1;
     }
-    reader.notes().iter().for_each(|note| eprintln!("vsteer: {note}"));
+    reader.notes().iter().for_each(crate::text::note);
     if samples < 2 {
         return Err(esxtop::too_few(file, samples, &reader.notes()));
     }

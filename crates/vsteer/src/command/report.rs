@@ -5,6 +5,7 @@ use crate::report::{Document, Excerpt, Side, html};
 use crate::source;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use vsteer_core::Fault;
 use vsteer_core::diagnose::diagnose;
 use vsteer_core::plan::Plan;
 use vsteer_core::plan::advise::{self};
@@ -12,7 +13,6 @@ use vsteer_core::plan::limits::Limits;
 use vsteer_core::setting::Scope;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::verify::Verdict;
-use vsteer_core::{Fault, FaultKind};
 
 /// The length of the stretch in which single switches are drawn, ns.
 const EXCERPT_NS: u64 = 1_000_000_000;
@@ -45,7 +45,7 @@ pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
         made_unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
     };
     let page = html(&document);
-    write(&a.output, &page)?;
+    vsteer_record::files::replace(&a.output, page.as_bytes())?;
     if json {
         crate::text::print_json(&serde_json::json!({ "report": a.output, "bytes": page.len() }));
     } else {
@@ -85,19 +85,4 @@ fn propose(before: &Side) -> Option<Plan> {
 
 fn compare(before: &Side, after: &Side, plan: Option<&Plan>) -> Result<Verdict, Fault> {
     super::verify::compare(&before.stretch, &after.stretch, plan)
-}
-
-/// Whole or not at all: an earlier report is replaced only by a finished one.
-fn write(path: &Path, page: &str) -> Result<(), Fault> {
-    let failed = |e: &std::io::Error| Fault::io(format!("writing {}", path.display()), e);
-    if path.is_dir() {
-        return Err(Fault::new(FaultKind::Usage, format!("{} is a folder", path.display()))
-            .help("name a file to write: -o report.html"));
-    }
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    std::fs::write(&new, page).and_then(|()| std::fs::rename(&new, path)).map_err(|e| {
-        let _ = std::fs::remove_file(&new);
-        failed(&e)
-    })
 }

@@ -3,7 +3,9 @@
 use super::apply::open_actuator;
 use crate::cli::Rollback;
 use std::path::{Path, PathBuf};
-use vsteer_act::{Journal, Receipt, journal_folder, rollback};
+use vsteer_act::{Journal, Receipt, conflicts, journal_folder, rollback};
+use vsteer_core::plan::Plan;
+use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
 
 /// Rolls back.
@@ -33,17 +35,18 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
         crate::text::print_json(&receipts);
     } else {
         for r in &receipts {
-            r.steps.iter().for_each(|line| println!("{line}"));
+            r.steps.iter().for_each(|line| println!("{}", message(line)));
             println!("plan {} is undone", r.plan);
         }
     }
     let mut faults = faults.into_iter();
     let first = faults.next();
-    faults.for_each(|fault| eprintln!("vsteer: {fault}"));
+    faults.for_each(|fault| eprintln!("vsteer: {}", message(&fault.to_string())));
     first.map_or(Ok(()), Err)
 }
 
 fn journal_of(id: &str, folder: &Path) -> Result<PathBuf, Fault> {
+    Plan::check_id(id)?;
     let path = folder.join(format!("{id}.journal"));
     if path.exists() {
         return Ok(path);
@@ -64,5 +67,18 @@ fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
     let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
     let plan = journal.plan().map(|(plan, _)| plan);
     let mut actuator = open_actuator(plan, connect.as_deref(), &a.login, None)?;
+    if !a.force {
+        let conflicts = conflicts(&journal, actuator.as_mut());
+        if !conflicts.is_empty() {
+            let id = journal.plan().map_or_else(String::new, |(plan, _)| plan.id.clone());
+            let lines: Vec<String> = conflicts.iter().map(|line| format!("\n    {line}")).collect();
+            return Err(Fault::new(
+                FaultKind::Changed,
+                format!("cannot undo plan {id}; nothing was changed"),
+            )
+            .because(format!("somebody else changed these settings since:{}", lines.concat()))
+            .help(format!("to overwrite them: vsteer rollback {id} --force")));
+        }
+    }
     rollback(&mut journal, actuator.as_mut())
 }

@@ -4,6 +4,7 @@ use super::apply::open;
 use crate::cli::Steer;
 use crate::interrupt::Interrupt;
 use vsteer_act::levels::{Asked, Heard, Keeper, Sla, Told};
+use vsteer_core::setting::uri::from_file;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sla::estimate;
 
@@ -18,6 +19,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Levels, logs or VMs that are not there; a host that cannot be observed or set. Weights that were set are taken back first.
 pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let sla = Sla::read(&a.sla)?;
+    let typed: Vec<&str> = a.trust_uri.iter().map(String::as_str).collect();
+    sla.hosts.iter().try_for_each(|host| from_file(&host.connect, &typed))?;
     if let Some(length) = a.length.filter(|length| *length < sla.period) {
         let what = format!(
             "--for {} s is shorter than one period of {} s",

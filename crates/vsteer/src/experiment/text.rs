@@ -16,7 +16,7 @@ pub fn put(document: &Document, as_markdown: bool, output: Option<&Path>, json: 
         return Ok(());
     };
     let html = page::html(document);
-    std::fs::write(path, &html).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))?;
+    vsteer_record::files::replace(path, html.as_bytes())?;
     if json {
         crate::text::print_json(&serde_json::json!({ "report": path, "bytes": html.len() }));
     } else {

@@ -67,7 +67,7 @@ impl Recorded {
             return Err(without_switches(folder));
         }
         let recorded = recording.switches(from_ns, to_ns)?;
-        recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+        recorded.notes.iter().for_each(crate::text::note);
         let stretch = source::whole(recording.clone())?;
         let threads: Vec<_> =
             stretch.config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();

@@ -53,7 +53,7 @@ pub fn opened(request: &Request) -> Result<Box<dyn Host>, Fault> {
 
 /// Prints notes on standard error.
 pub fn tell(notes: Vec<String>) {
-    notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+    notes.iter().for_each(crate::text::note);
 }
 
 /// Refuses a host without VMs, with the way out.

@@ -23,6 +23,11 @@ pub fn print_json(value: &impl serde::Serialize) {
     println!("{}", serde_json::to_string_pretty(value).expect("results are plain data"));
 }
 
+/// Prints a note to standard error. It may contain names and answers that come from other people.
+pub fn note(text: impl AsRef<str>) {
+    eprintln!("vsteer: {}", vsteer_core::visible::message(text.as_ref()));
+}
+
 /// What became of the switches, for people.
 pub fn switches_recorded(e: &EventSummary) -> String {
     let all = (e.recorded + e.lost).max(1) as f64;
@@ -46,14 +51,19 @@ pub fn percent(share: Option<f64>) -> String {
 
 /// A name that may hold anything, on one line.
 pub fn one_line(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    vsteer_core::visible::line(name).into_owned()
 }
 
 /// A marked moment, with a time that `--at` takes.
 pub fn mark(m: &vsteer_core::trigger::Mark) -> String {
     let at = crate::clock::word(m.unix_ns);
     let seconds = m.window_ns as f64 / 1e9;
-    format!("{at}  VM {:?}  {}  ({} over {seconds:.0} s)", one_line(&m.vm_name), m.trigger, m.found)
+    format!(
+        "{at}  VM {:?}  {}  ({} over {seconds:.0} s)",
+        one_line(&m.vm_name),
+        one_line(&m.trigger.to_string()),
+        one_line(&m.found.to_string())
+    )
 }
 
 /// `text` folded to `width` columns, each line after `indent`.

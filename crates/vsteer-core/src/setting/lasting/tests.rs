@@ -59,8 +59,7 @@ fn a_profile_over_the_active_one() {
             set("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
             set("/proc/sys/net/ipv4/conf/eth0.1/rp_filter", "0"),
         ],
-        set: String::new(),
-        read: String::new(),
+        program: String::new(),
     };
     let text = profile.text();
     assert!(text.starts_with(MADE), "{text}");

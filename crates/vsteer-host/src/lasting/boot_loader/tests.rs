@@ -51,7 +51,7 @@ fn grub(dir: &Path) -> Loader {
             at("menu")
         ),
     );
-    HERE.ask(&update, LIMIT).unwrap();
+    HERE.ask(&command(&[&update]).unwrap(), LIMIT).unwrap();
     Loader::Grub { files: vec![at("grub")], update, menu: at("menu") }
 }
 
@@ -104,7 +104,7 @@ fn by_grubby_and_kernelstub() {
             "out=; in=; case \"$1\" in --delete-options) out=$2;; --add-options) in=$2;; esac\n{change}\n{show}"
         ),
     );
-    HERE.ask(&stub, LIMIT).unwrap();
+    HERE.ask(&Argv::parse(&stub).unwrap(), LIMIT).unwrap();
     there_and_back(&Loader::Kernelstub { program: stub, configuration: at("configuration") }, || {
         std::fs::read_to_string(at("words")).unwrap()
     });

@@ -55,13 +55,14 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
         let write = |name: &str, head: &str, command: &str, factor: &str| {
             let file = bench.output.join(format!("{name}.toml"));
             let text = format!(
-                "name = \"{name}\"\ndesign = \"pair\"\nruns_least = {BLOCKS}\nruns_most = {BLOCKS}\nsettle_s = 1\nconnect = \"{}\"\n\
-                 [workload]\ncommand = '''{command}'''\n{head}\n[[factor]]\n{factor}\n",
-                lab.uri()
+                "name = \"{name}\"\ndesign = \"pair\"\nruns_least = {BLOCKS}\nruns_most = {BLOCKS}\nsettle_s = 1\n\
+                 [workload]\ncommand = {{ sh = '''{command}''' }}\n{head}\n[[factor]]\n{factor}\n"
             );
             std::fs::write(&file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
             let folder = bench.fresh(&format!("{name}.experiment"))?;
-            vsteer.run(&["experiment", "run", &file.to_string_lossy(), "-o", &folder, "--yes"], true, LIMIT)?;
+            let uri = lab.uri();
+            let words = ["experiment", "run", &file.to_string_lossy(), "-o", &folder, "--yes", "--connect", uri];
+            vsteer.run(&words, true, LIMIT)?;
             Ok(folder)
         };
         let shares = write(
@@ -76,8 +77,8 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
             ),
             &WORKLOAD.replace("PID", &pid.pid.to_string()),
             &format!(
-                "name = \"shares\"\nlevels = [\"{}\", \"{}\"]\nset = \"{virsh} schedinfo {looked_at} --live --set cpu_shares={{level}} >/dev/null\"\n\
-                 read = \"{virsh} schedinfo {looked_at} --live | awk '$1 == \\\"cpu_shares\\\" {{ print $3 }}'\"",
+                "name = \"shares\"\nlevels = [\"{}\", \"{}\"]\nset = \"{virsh} schedinfo {looked_at} --live --set cpu_shares={{level}}\"\n\
+                 read = {{ sh = \"{virsh} schedinfo {looked_at} --live | awk '$1 == \\\"cpu_shares\\\" {{ print $3 }}'\" }}",
                 SHARES[0], SHARES[1]
             ),
         )?;

@@ -39,7 +39,7 @@ fn experiment(bench: &Bench, name: &str, command: &str, blocks: usize) -> Result
     let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
     let file = bench.output.join(format!("{name}.toml"));
     let text = format!(
-        "name = \"{name}\"\ndesign = \"pair\"\nruns_least = {blocks}\nruns_most = {blocks}\n[workload]\ncommand = \"{command} # {{x}}\"\n\
+        "name = \"{name}\"\ndesign = \"pair\"\nruns_least = {blocks}\nruns_most = {blocks}\n[workload]\ncommand = {{ sh = \"{command} # {{x}}\" }}\n\
          [[factor]]\nname = \"x\"\nlevels = [\"a\", \"b\"]\n"
     );
     std::fs::write(&file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;

@@ -82,7 +82,7 @@ design = "full"
 runs_least = 5
 runs_most = 5
 [workload]
-command = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done; echo swappiness $(cat /proc/sys/vm/swappiness)"
+command = { sh = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done; echo swappiness $(cat /proc/sys/vm/swappiness)" }
 [[measure]]
 name = "time"
 of = "time"
@@ -102,8 +102,8 @@ name = "profile"
 levels = ["balanced", "throughput-performance"]
 tuned = true
 [boot]
-set = "printf '%-512s' '{add}' | dd of=/dev/vdb bs=512 count=1 conv=fsync 2>/dev/null"
-reboot = "sync; reboot -f"
+set = { sh = "printf '%-512s' '{add}' | dd of=/dev/vdb bs=512 count=1 conv=fsync 2>/dev/null" }
+reboot = "reboot -f"
 "#;
 
 struct Machine {

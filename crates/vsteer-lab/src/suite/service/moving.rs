@@ -94,13 +94,14 @@ struct Steer {
 }
 
 impl Steer {
-    fn start(v: &Vsteer, folder: &Path, sla: &str) -> Result<Steer, Fault> {
+    fn start(v: &Vsteer, folder: &Path, sla: &str, other: &str) -> Result<Steer, Fault> {
         std::fs::create_dir_all(folder).map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
         let told = |e: std::io::Error| Fault::io(format!("writing in {}", folder.display()), &e);
         let (file, out) = (folder.join("sla.toml"), folder.join("said.jsonl"));
         std::fs::write(&file, sla).map_err(told)?;
         let file = file.to_string_lossy();
         let mut command = v.command(&["steer", "--sla", &file, "--yes", "--json", "--connect", &v.uri]);
+        command.args(["--trust-uri", other]);
         let errors = std::fs::File::create(folder.join("said.txt")).map_err(told)?;
         command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).map_err(told)?).stderr(errors);
         let child = command.spawn().map_err(|e| Fault::io("starting vsteer steer", &e))?;
@@ -199,7 +200,7 @@ fn moved(bench: &Bench, v: &Vsteer, labs: [&Lab; 2], findings: &mut Findings) ->
         );
     }
     let _ = write!(sla, "[[host]]\nconnect = \"{}\"\ncpus = \"1\"\n", there.uri());
-    let mut steer = Steer::start(v, &PathBuf::from(bench.fresh("move")?), &sla)?;
+    let mut steer = Steer::start(v, &PathBuf::from(bench.fresh("move")?), &sla, there.uri())?;
     let plan_file = steer.plan()?;
     let plan: Value = std::fs::read_to_string(&plan_file)
         .ok()
@@ -212,7 +213,8 @@ fn moved(bench: &Bench, v: &Vsteer, labs: [&Lab; 2], findings: &mut Findings) ->
     let pins_before = pins()?;
     let begun_s = unix_s();
     let file = plan_file.to_string_lossy();
-    let receipt = v.json(&["apply", &file, "--yes", "--connect", &v.uri], LIMIT)?;
+    let receipt =
+        v.json(&["apply", &file, "--yes", "--connect", &v.uri, "--trust-uri", there.uri()], LIMIT)?;
     let done_s = unix_s();
     let (runs_at, before) = (at(labs, &vm)?, means_ms(&logs, begun_s - 2.0 * PERIOD_S as f64, begun_s)?);
     findings.claim(

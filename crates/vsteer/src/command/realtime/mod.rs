@@ -154,7 +154,7 @@ impl Refusals {
         // It stays so for as long as nobody changes it.
         now.iter()
             .filter(|(name, _)| !self.0.contains_key(*name))
-            .for_each(|(_, why)| eprintln!("vsteer: {why}"));
+            .for_each(|(_, why)| crate::text::note(why));
         self.0 = now;
     }
 }

@@ -26,7 +26,7 @@ pub fn keep(
     desk: Desk,
 ) -> Result<(), Fault> {
     let priority = Priority::start(a.limit, &[GUARD])?;
-    priority.notes().iter().for_each(|note| eprintln!("vsteer: {note}"));
+    priority.notes().iter().for_each(crate::text::note);
     let asked = Asked {
         meant: &|vm| is_meant(a, vm),
         connect: a.connect.as_deref(),

@@ -1,0 +1,165 @@
+//! Replaces the recording of an earlier run only after the new one has its first batch.
+//!
+//! A service that restarts must never lose what it recorded, least of all when it cannot start. So a new recording is
+//! written beside the old one. With its first batch on disk, the old one becomes the former one, and the new one takes
+//! its name. All writers use the open folder (`/proc/self/fd/N`), so they do not notice the new name. A run that is
+//! killed between two renames is completed by the next run.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use vsteer_core::{Fault, FaultKind};
+
+/// A recording that has not replaced the old one yet.
+pub(super) struct Rotation {
+    folder: File,
+    new: PathBuf,
+    output: PathBuf,
+    former: PathBuf,
+    done: bool,
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(end);
+    path.with_file_name(name)
+}
+
+fn renamed(from: &Path, to: &Path) -> Result<(), Fault> {
+    fs::rename(from, to)
+        .map_err(|e| Fault::io(format!("cannot rename {} to {}", from.display(), to.display()), &e))
+}
+
+fn removed(folder: &Path) -> Result<(), Fault> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::io(format!("cannot remove {}", folder.display()), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+impl Rotation {
+    /// Makes the folder of the new recording. `None` if `output` is free: then nothing is replaced.
+    ///
+    /// # Errors
+    /// `Usage` if `former` is `output`; if a folder cannot be made, renamed or removed.
+    pub(super) fn begin(output: &Path, former: &Path) -> Result<Option<Rotation>, Fault> {
+        if output == former {
+            return Err(Fault::new(FaultKind::Usage, "--output and --keep-former name the same folder"));
+        }
+        let (new, older) = (with_end(output, ".new"), with_end(former, ".old"));
+        // An earlier run was killed between two renames.
+        if is_there(&older) && !is_there(former) {
+            renamed(&older, former)?;
+        }
+        if is_there(&new) && !is_there(output) {
+            renamed(&new, output)?;
+        }
+        removed(&new)?;
+        removed(&older)?;
+        if !is_there(output) {
+            return Ok(None);
+        }
+        let made = fs::create_dir(&new).and_then(|()| File::open(&new));
+        let folder = made.map_err(|e| Fault::io(format!("cannot create {}", new.display()), &e))?;
+        Ok(Some(Rotation { folder, new, output: output.to_owned(), former: former.to_owned(), done: false }))
+    }
+
+    /// Path of the new recording for the writers of this process. It stays the same.
+    pub(super) fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
+    }
+
+    /// The new recording takes the place of the old one, and the old one that of the former one, which goes.
+    ///
+    /// # Errors
+    /// If a folder cannot be renamed. The recordings are then all there.
+    pub(super) fn replace(&mut self) -> Result<(), Fault> {
+        if self.done {
+            return Ok(());
+        }
+        let older = with_end(&self.former, ".old");
+        if is_there(&self.former) {
+            renamed(&self.former, &older)?;
+        }
+        renamed(&self.output, &self.former)?;
+        renamed(&self.new, &self.output)?;
+        self.done = true;
+        removed(&older)
+    }
+}
+
+impl Drop for Rotation {
+    fn drop(&mut self) {
+        if !self.done && is_there(&self.output) {
+            // It has no batch, and the old recording is where it was.
+            let _ = fs::remove_dir_all(&self.new);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(folder: &Path, text: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("text"), text).unwrap();
+    }
+
+    fn text(folder: &Path) -> Option<String> {
+        fs::read_to_string(folder.join("text")).ok()
+    }
+
+    #[test]
+    fn the_old_recording_stays_until_the_new_one_has_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, former) = (dir.path().join("current.vsteer"), dir.path().join("former.vsteer"));
+        assert!(Rotation::begin(&output, &former).unwrap().is_none());
+        put(&output, "2");
+        put(&former, "1");
+        // Two starts that fail.
+        for _ in 0..2 {
+            let rotation = Rotation::begin(&output, &former).unwrap().unwrap();
+            fs::write(rotation.folder().join("text"), "nothing").unwrap();
+            drop(rotation);
+            assert_eq!((text(&output).as_deref(), text(&former).as_deref()), (Some("2"), Some("1")));
+        }
+        let mut rotation = Rotation::begin(&output, &former).unwrap().unwrap();
+        let folder = rotation.folder();
+        rotation.replace().unwrap();
+        fs::write(folder.join("text"), "3").unwrap();
+        drop(rotation);
+        assert_eq!((text(&output).as_deref(), text(&former).as_deref()), (Some("3"), Some("2")));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn killed_between_any_two_renames_nothing_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        // What is left after each rename: former.old, current, former, current.new.
+        for (names, kept) in [
+            (&["former.old:1", "current:2", "current.new:3"][..], ["2", "1"]),
+            (&["former.old:1", "former:2", "current.new:3"], ["3", "2"]),
+            (&["former.old:1", "former:2", "current:3"], ["3", "2"]),
+        ] {
+            for name in names {
+                let (name, what) = name.split_once(':').unwrap();
+                put(&at(name), what);
+            }
+            drop(Rotation::begin(&at("current"), &at("former")).unwrap());
+            let all = [text(&at("current")), text(&at("former"))].map(Option::unwrap_or_default);
+            assert_eq!(all, kept, "{names:?}");
+            for name in ["current", "former"] {
+                fs::remove_dir_all(at(name)).unwrap();
+            }
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+}

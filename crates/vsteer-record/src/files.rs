@@ -1,0 +1,125 @@
+//! Writes an output file as a whole: whoever reads it, and whatever fails, there is the old file or the new one.
+//!
+//! The bytes go into a new file beside it, which replaces the old one by a rename after a sync. So a full disk never
+//! costs a good file, and a symbolic link in the last component is replaced, not followed. A terminal, pipe or
+//! `/dev/null` is written directly.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use vsteer_core::{Fault, FaultKind};
+
+/// Writes `bytes` to `path`.
+///
+/// # Errors
+/// `NoSpace`, `NoPrivilege`, `NothingThere`: as the system says, with the path. The old file is then as it was.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
+    replace_by(path, |file| file.write_all(bytes))
+}
+
+/// As [`replace`], with what `write` puts into the file.
+///
+/// # Errors
+/// As [`replace`]; the fault of `write`.
+pub fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<(), Fault> {
+    let failed = |e: std::io::Error| Fault::io(format!("cannot write {}", path.display()), &e);
+    // What a link leads to counts here: /dev/stdout is one.
+    let old = fs::metadata(path).ok();
+    if let Some(kind) = old.as_ref().map(fs::Metadata::file_type)
+        && !kind.is_file()
+    {
+        if kind.is_dir() || kind.is_block_device() {
+            let what = if kind.is_dir() { "a folder" } else { "a block device" };
+            return Err(Fault::new(FaultKind::Usage, format!("cannot write {}", path.display()))
+                .because(format!("it is {what}"))
+                .help("name a file"));
+        }
+        let mut file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+        return write(&mut file).map_err(failed);
+    }
+    let (beside, mut file) = new_beside(path).map_err(failed)?;
+    let written = write(&mut file)
+        .and_then(|()| match &old {
+            // As the old file had it, but nothing that a shell would not give a new file either.
+            Some(old) => file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777)),
+            None => Ok(()),
+        })
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&beside, path));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&beside);
+        failed(e)
+    })
+}
+
+/// A new file in the folder of `path`, which nobody else can have made.
+fn new_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
+    let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let mut last = None;
+    for n in 0..100_u32 {
+        let beside = path.with_file_name(format!(".{name}.{}.{n}.new", std::process::id()));
+        // `create_new` does not follow a link either.
+        match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&beside) {
+            Ok(file) => return Ok((beside, file)),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => last = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::Error::other("no free name")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut all: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn the_old_file_or_the_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        replace(&path, b"old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let full = |_: &mut File| Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        assert_eq!(replace_by(&path, full).unwrap_err().kind, FaultKind::NoSpace);
+        assert_eq!(
+            (fs::read(&path).unwrap(), names(dir.path())),
+            (b"old".to_vec(), vec!["plan.json".to_owned()])
+        );
+        replace(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names(dir.path()), ["plan.json"]);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join("out"));
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        replace(&path, b"mine").unwrap();
+        assert_eq!(
+            (fs::read(&victim).unwrap(), fs::read(&path).unwrap()),
+            (b"precious".to_vec(), b"mine".to_vec())
+        );
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn devices_are_written_and_folders_refused() {
+        replace(Path::new("/dev/null"), b"x").unwrap();
+        assert_eq!(replace(Path::new("/dev/full"), b"x").unwrap_err().kind, FaultKind::NoSpace);
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(replace(dir.path(), b"x").unwrap_err().kind, FaultKind::Usage);
+        assert_eq!(replace(&dir.path().join("none/x"), b"x").unwrap_err().kind, FaultKind::NothingThere);
+    }
+}

@@ -1,0 +1,299 @@
+//! Plans and experiments from somebody else: a dry run executes nothing that they name, shows what they touch, and an id
+//! or a connection of theirs opens nothing.
+//!
+//! The plans are those of an attack on vsteer in November 2026, which ran commands as root from a dry run.
+
+#![cfg(feature = "host")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use vsteer_core::forecast::Forecast;
+use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::argv::Argv;
+use vsteer_core::setting::knob::{How, Knob};
+use vsteer_core::setting::lasting::{Element, Loader, Profile};
+use vsteer_core::setting::{Change, HostKnob, Scope, Step};
+use vsteer_core::topology::{Parts, Topology};
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        c.args(words).current_dir(self.0.path()).env("VSTEER_STATE", self.path("state")).output().unwrap()
+    }
+
+    /// Did anything leave its mark?
+    fn marks(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.0.path()).unwrap().map(|e| e.unwrap().file_name());
+        names.map(|n| n.to_string_lossy().into_owned()).filter(|n| n.starts_with("ran")).collect()
+    }
+
+    fn plan(&self, id: Option<&str>, how: How, on: Option<&str>) -> PathBuf {
+        let cpus = || "0-1".parse().unwrap();
+        let parts = Parts { present: cpus(), online: cpus(), allowed: cpus(), ..Parts::default() };
+        let parent = HostConfig {
+            hostname: "host".into(),
+            machine_id: None,
+            kernel: "6.1".into(),
+            topology: Topology::new(parts).unwrap(),
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms: Vec::new(),
+        };
+        let knob = Box::new(Knob { name: "huge pages".into(), how, on: on.map(str::to_owned) });
+        let change = Change::Knob(HostKnob { knob, from: "madvise".into(), to: "never".into() });
+        let (vm, vm_name, reason) = (VmId("knob:k".into()), "host".into(), String::new());
+        let steps = vec![Step { vm, vm_name, change, reason }];
+        let forecast = Forecast { method: "none".into(), vms: Vec::new() };
+        let mut plan = Plan::new(parent, "halve the wait of web-1".into(), steps, Scope::Live, forecast);
+        if let Some(id) = id {
+            plan.id = id.to_owned();
+        }
+        let file = self.path("plan.json");
+        std::fs::write(&file, serde_json::to_vec(&plan).unwrap()).unwrap();
+        file
+    }
+
+    /// A program that leaves a mark.
+    fn program(&self) -> String {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.path("program");
+        std::fs::write(&path, format!("#!/bin/sh\ntouch {}\n", self.path("ran").display())).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path.to_string_lossy().into_owned()
+    }
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+#[test]
+fn a_dry_run_of_a_plan_executes_nothing_and_shows_every_command_machine_and_file() {
+    let p = Place::new();
+    let program = p.program();
+    let command = Argv::new([&program, "{level}"]).unwrap();
+    let profile = |program: &str| Profile {
+        name: "vsteer-x".into(),
+        folder: "/etc/tuned/vsteer-x".into(),
+        includes: "balanced".into(),
+        settings: Vec::new(),
+        program: program.into(),
+    };
+    for (how, on, shown) in [
+        (
+            How::Commands { set: command.clone(), read: command.clone() },
+            None,
+            format!("command: {program} never"),
+        ),
+        (
+            How::BootLoader { names: vec!["a".into()], loader: Loader::Grubby { program: program.clone() } },
+            None,
+            format!("command: {program}"),
+        ),
+        (
+            How::TunedProfile { profile: Box::new(profile(&program)) },
+            None,
+            format!("command: {program} profile never"),
+        ),
+        (
+            How::File { path: "/proc/sys/x".into() },
+            Some("root@other"),
+            "machine: root@other, over ssh".into(),
+        ),
+    ] {
+        let file = p.plan(None, how, on);
+        let done = p.run(&["apply", path(&file)]);
+        assert!(done.status.success() && text(&done).contains(&shown), "{}", text(&done));
+        assert_eq!(p.marks(), [""; 0], "{}", text(&done));
+        let json: serde_json::Value =
+            serde_json::from_slice(&p.run(&["apply", path(&file), "--json"]).stdout).unwrap();
+        assert!(json[0]["touches"].as_array().unwrap().iter().any(|t| t == &shown), "{json}");
+        assert!(json[0]["unread"].is_string() && p.marks().is_empty(), "{json}");
+    }
+    let file = p.plan(None, How::File { path: path(&p.path("victim")).to_owned() }, None);
+    std::fs::write(p.path("victim"), "madvise").unwrap();
+    let done = p.run(&["apply", path(&file)]);
+    assert!(text(&done).contains(&format!("file: {}", p.path("victim").display())), "{}", text(&done));
+    assert_eq!(std::fs::read_to_string(p.path("victim")).unwrap(), "madvise");
+}
+
+#[test]
+fn a_connection_that_a_plan_names_is_opened_only_if_the_person_typed_it() {
+    let p = Place::new();
+    let uri = format!("qemu+ext:///system?command={}", p.program());
+    let element = Element::Pin { vm: "web-1".into(), vcpu: 0 };
+    let file = p.plan(None, How::Definition { connect: uri, element }, None);
+    for words in [&["apply", path(&file)][..], &["apply", path(&file), "--yes"]] {
+        let done = p.run(words);
+        assert_eq!(done.status.code(), Some(6), "{}", text(&done));
+        assert!(
+            text(&done).contains("vsteer does not open") && text(&done).contains("--trust-uri"),
+            "{}",
+            text(&done)
+        );
+    }
+    assert_eq!(p.marks(), [""; 0]);
+}
+
+#[test]
+fn a_plan_holds_no_shell_text() {
+    let p = Place::new();
+    let how = How::Commands { set: Argv::parse("a").unwrap(), read: Argv::parse("b").unwrap() };
+    let file = p.plan(None, how, None);
+    let plan = std::fs::read_to_string(&file).unwrap().replace("[\"b\"]", "\"touch ran; echo madvise\"");
+    std::fs::write(&file, plan).unwrap();
+    let done = p.run(&["apply", path(&file), "--yes"]);
+    assert_eq!(done.status.code(), Some(6), "{}", text(&done));
+    assert!(text(&done).contains("needs a shell"), "{}", text(&done));
+    assert_eq!(p.marks(), [""; 0]);
+}
+
+#[test]
+fn an_id_is_never_a_path() {
+    let p = Place::new();
+    std::fs::create_dir_all(p.path("state/journal")).unwrap();
+    let victim = p.path("victim.journal");
+    std::fs::write(&victim, "precious").unwrap();
+    let outside = path(&p.path("victim")).to_owned();
+    for id in [outside.as_str(), "../../victim", "", "a/b", ".", "a\nb"] {
+        let file = p.plan(Some(id), How::File { path: "/proc/sys/vm/swappiness".into() }, None);
+        for words in
+            [&["apply", path(&file), "--confirm"][..], &["apply", path(&file), "--yes"], &["rollback", id]]
+        {
+            let done = p.run(words);
+            assert_eq!(done.status.code(), Some(6), "{id:?}: {words:?}: {}", text(&done));
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+}
+
+#[test]
+fn a_dry_run_of_an_experiment_executes_nothing_and_shows_every_command() {
+    let p = Place::new();
+    let program = p.program();
+    let file = format!(
+        "name = \"e\"\ndesign = \"pair\"\n[workload]\nprepare = \"{program} prepare\"\ncommand = \"{program}\"\n\
+         [[measure]]\nname = \"watts\"\nof = {{ idle_watts = {{ meter = \"{program} watts\" }} }}\n\
+         [[measure]]\nname = \"time\"\nof = \"time\"\n\
+         [[factor]]\nname = \"f\"\nlevels = [\"a\", \"b\"]\nset = [\"{program}\", \"{{level}}\"]\nread = \"{program} read\"\n"
+    );
+    // The first measure cannot be a power meter's.
+    let file = file.replacen(
+        "[[measure]]\nname = \"watts\"",
+        "[[measure]]\nname = \"time\"\nof = \"time\"\n[[measure]]\nname = \"watts\"",
+        1,
+    );
+    let file = file.replacen("[[measure]]\nname = \"time\"\nof = \"time\"\n[[factor]]", "[[factor]]", 1);
+    std::fs::write(p.path("e.toml"), &file).unwrap();
+    let done = p.run(&["experiment", "run", "e.toml"]);
+    let shown = text(&done);
+    assert!(done.status.success(), "{shown}");
+    for line in ["prepare", "read", "{level}", "watts"] {
+        assert!(shown.contains(&format!("{program} {line}")), "{line}: {shown}");
+    }
+    assert!(shown.contains("not read, because a dry run"), "{shown}");
+    assert_eq!(p.marks(), [""; 0]);
+
+    let uri = format!("qemu+ext:///system?command={program}");
+    std::fs::write(p.path("e.toml"), format!("connect = \"{uri}\"\n{file}")).unwrap();
+    for words in [&["experiment", "run", "e.toml"][..], &["experiment", "run", "e.toml", "--yes"]] {
+        let done = p.run(words);
+        assert_eq!(done.status.code(), Some(6), "{}", text(&done));
+    }
+    assert_eq!(p.marks(), [""; 0]);
+}
+
+#[test]
+fn a_zip_of_a_recording_has_only_what_a_recording_is_made_of() {
+    let p = Place::new();
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/noisy-neighbour.toml");
+    assert!(p.run(&["simulate", scenario, "--set", "for=2s", "-o", "r.vsteer"]).status.success());
+    std::fs::write(p.path("secret"), "precious").unwrap();
+    std::os::unix::fs::symlink(p.path("secret"), p.path("r.vsteer/notes.txt")).unwrap();
+    std::os::unix::fs::symlink(p.path("secret"), p.path("r.vsteer/thread-0099.arrows")).unwrap();
+    std::fs::write(p.path("r.vsteer/password"), "precious").unwrap();
+    let done = p.run(&["export", "r.vsteer", "--to", "zip", "-o", "r.zip"]);
+    assert!(done.status.success(), "{}", text(&done));
+    let packed = std::fs::read(p.path("r.zip")).unwrap();
+    let has = |word: &str| packed.windows(word.len()).any(|w| w == word.as_bytes());
+    assert!(has("r.vsteer/manifest.json") && has("r.vsteer/thread-0001.arrows"));
+    assert!(!has("notes.txt") && !has("password") && !has("thread-0099"));
+}
+
+#[test]
+fn a_full_disk_costs_no_plan_and_no_report() {
+    let p = Place::new();
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/noisy-neighbour.toml");
+    assert!(p.run(&["simulate", scenario, "--set", "for=5s", "-o", "r.vsteer"]).status.success());
+    for words in ["plan r.vsteer -o out", "report r.vsteer -o out"] {
+        std::fs::write(p.path("out"), "precious").unwrap();
+        let line = format!("ulimit -f 1; trap '' XFSZ; exec {} {words}", env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = Command::new("sh");
+        let done = c.args(["-c", &line]).current_dir(p.0.path()).output().unwrap();
+        assert!(!done.status.success() && text(&done).contains("cannot write out"), "{}", text(&done));
+        assert_eq!(std::fs::read_to_string(p.path("out")).unwrap(), "precious", "{words}");
+        assert_eq!(std::fs::read_dir(p.0.path()).unwrap().count(), 2, "a half file is left");
+    }
+}
+
+#[test]
+fn an_experiments_folder_of_somebody_elses_and_its_links_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let p = Place::new();
+    std::fs::write(p.path("victim"), "precious").unwrap();
+    std::fs::write(
+        p.path("e.toml"),
+        "name = \"e\"\ndesign = \"pair\"\n[workload]\ncommand = \"true {f}\"\n[[factor]]\nname = \"f\"\nlevels = [\"a\", \"b\"]\n",
+    )
+    .unwrap();
+    let folder = p.path("e.experiment");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let refused = p.run(&["experiment", "run", "e.toml", "--yes"]);
+    assert!(
+        refused.status.code() == Some(4) && text(&refused).contains("others may write it"),
+        "{}",
+        text(&refused)
+    );
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink(p.path("victim"), folder.join("run-00000.out")).unwrap();
+    std::os::unix::fs::symlink(p.path("victim"), folder.join("run-00001.err")).unwrap();
+    let done = p.run(&["experiment", "run", "e.toml", "--yes"]);
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(std::fs::read_to_string(p.path("victim")).unwrap(), "precious");
+}
+
+#[test]
+fn names_and_values_from_files_do_not_act_on_the_terminal() {
+    let p = Place::new();
+    let evil = "\u{1b}]0;pwned\u{7}\u{202e}\u{9b}2J";
+    let file = p.plan(None, How::File { path: format!("/proc/sys/{evil}") }, Some("root@other"));
+    let plan = std::fs::read_to_string(&file).unwrap();
+    let plan =
+        plan.replace("halve the wait of web-1", "\\u001b[31mtitle").replace("huge pages", "\\u001b[2Kpages");
+    std::fs::write(&file, plan.replace("\"irreversible\":[]", "\"irreversible\":[\"\\u001b]2;irr\\u0007\"]"))
+        .unwrap();
+    for words in
+        [&["apply", path(&file)][..], &["apply", "\u{1b}[2Jnone.json"], &["diagnose", "\u{1b}[2Jnone"]]
+    {
+        let shown = text(&p.run(words));
+        let acts = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!shown.chars().any(acts), "{shown:?}");
+    }
+    assert!(text(&p.run(&["apply", path(&file)])).contains("\\u{1b}"));
+}
