@@ -297,9 +297,7 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
 
 /// Steps of an applied plan whose setting somebody else changed since, one line each: undoing them would overwrite that
 /// change. Empty for a plan that was not applied completely: a step that went wrong leaves other values.
-///
-/// # Errors
-/// None yet: a value that cannot be read is no conflict, and the undo reports why.
+/// A value that cannot be read is not a conflict: the undo then reports why.
 pub fn conflicts(journal: &Journal, actuator: &mut dyn Actuate) -> Vec<String> {
     let Some((plan, _)) = journal.plan() else { return Vec::new() };
     let again = journal.entries().iter().any(|e| matches!(e, Entry::Again { .. } | Entry::Guarded { .. }));

@@ -443,7 +443,10 @@ fn next_in_sequence(folder: &Path) -> Result<u64, Fault> {
             last = last.max(*sequence);
         }
     }
-    vsteer_record::files::replace(&path, format!("{}\n", last + 1).as_bytes())?;
+    let new = folder.join("sequence.new");
+    let written = trusted::create_again(&new)?.write_all(format!("{}\n", last + 1).as_bytes());
+    let written = written.and_then(|()| fs::rename(&new, &path));
+    written.map_err(|e| failed("cannot count the plans beside", &path, &e))?;
     Ok(last + 1)
 }
 

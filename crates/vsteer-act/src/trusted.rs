@@ -3,7 +3,7 @@
 //! vsteer often runs as root, on hosts that others use too. A journal names commands that a rollback runs. So the file,
 //! its folder and the folders above belong to root, to this user, or to who called sudo, and nobody else may write
 //! them; as sudo demands of its own files. A folder that anybody may write is accepted above the first one if it is
-//! sticky (`/tmp`): there nobody else can rename or remove what is not his.
+//! sticky (`/tmp`): there a user can rename and remove only his own files.
 //!
 //! New folders get mode 0700 and new files 0600, whatever the umask. So only this user can open a journal, and nobody
 //! else can hold the lock that an undo waits for. A symbolic link in the last component is never followed.

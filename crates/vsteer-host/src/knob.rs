@@ -10,7 +10,6 @@ use crate::actuate::{Actuate, Former, Restored};
 use crate::lasting::place::Place;
 use crate::lasting::{boot_loader, definition, tuned};
 use crate::shell;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::setting;
@@ -35,12 +34,7 @@ fn of(knob: &Knob) -> String {
 /// Where the file or command does not tell it.
 pub fn read(knob: &Knob) -> Result<String, Fault> {
     let told = match (&knob.how, &knob.on) {
-        (How::File { path }, None) => {
-            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e))
-        }
-        (How::File { path }, on) => {
-            words(&["cat", "--", path]).and_then(|c| shell::ask(&c, on.as_deref(), LIMIT))
-        }
+        (How::File { path }, on) => Place(on.as_deref()).text(path),
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
         (How::Tuned {}, on) => tuned::ask(TUNED_ADM, Place(on.as_deref())),
         (How::KernelWords { .. }, on) => {
@@ -76,15 +70,6 @@ fn only_here(on: &str) -> Fault {
 pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
     let refused = |f: Fault| Fault { what: format!("cannot set {} to {value:?}: {}", of(knob), f.what), ..f };
     match (&knob.how, &knob.on) {
-        (How::File { path }, None) => {
-            // Never made where it is not: a file of sysfs is there or cannot be.
-            let written = std::fs::OpenOptions::new().write(true).open(path).and_then(|mut f| {
-                // sysfs has no lengths, an ordinary file has.
-                let _ = f.set_len(0);
-                f.write_all(value.as_bytes())
-            });
-            written.map_err(|e| refused(Fault::io(format!("cannot write {path}"), &e)))
-        }
         (How::File { path }, on) => Place(on.as_deref()).write(path, value).map_err(refused),
         (How::Commands { set, .. }, on) => {
             shell::ask(&set.with("level", value), on.as_deref(), LIMIT).map(drop).map_err(refused)

@@ -120,6 +120,24 @@ pub fn record(
     pace: &dyn Pace,
     hear: &mut dyn FnMut(Heard<'_>),
 ) -> Result<Recorded, Fault> {
+    // With a rotation the writers know the folder by its descriptor; people know it by its name.
+    record_into(host, config, asked, pace, hear)
+        .map_err(|f| Fault { what: named(&f.what, asked.output), ..f })
+}
+
+/// The text with `output` in place of `/proc/self/fd/N`.
+fn named(text: &str, output: &Path) -> String {
+    let Some((before, rest)) = text.split_once("/proc/self/fd/") else { return text.to_owned() };
+    format!("{before}{}{}", output.display(), rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+}
+
+fn record_into(
+    host: Box<dyn Host>,
+    config: HostConfig,
+    asked: &Asked<'_>,
+    pace: &dyn Pace,
+    hear: &mut dyn FnMut(Heard<'_>),
+) -> Result<Recorded, Fault> {
     let mut recorder = Recorder::begin(host, config, asked)?;
     if recorder.host.observer().is_some() {
         pace.sleep_until(Instant::now() + SETTLE);

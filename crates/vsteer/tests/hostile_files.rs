@@ -5,16 +5,13 @@
 
 #![cfg(feature = "host")]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
-use vsteer_core::plan::Plan;
 use vsteer_core::setting::argv::Argv;
-use vsteer_core::setting::knob::{How, Knob};
+use vsteer_core::setting::knob::How;
 use vsteer_core::setting::lasting::{Element, Loader, Profile};
-use vsteer_core::setting::{Change, HostKnob, Scope, Step};
-use vsteer_core::topology::{Parts, Topology};
 
 struct Place(tempfile::TempDir);
 
@@ -39,23 +36,7 @@ impl Place {
     }
 
     fn plan(&self, id: Option<&str>, how: How, on: Option<&str>) -> PathBuf {
-        let cpus = || "0-1".parse().unwrap();
-        let parts = Parts { present: cpus(), online: cpus(), allowed: cpus(), ..Parts::default() };
-        let parent = HostConfig {
-            hostname: "host".into(),
-            machine_id: None,
-            kernel: "6.1".into(),
-            topology: Topology::new(parts).unwrap(),
-            cgroups: CgroupLayout::None,
-            scheduler: None,
-            vms: Vec::new(),
-        };
-        let knob = Box::new(Knob { name: "huge pages".into(), how, on: on.map(str::to_owned) });
-        let change = Change::Knob(HostKnob { knob, from: "madvise".into(), to: "never".into() });
-        let (vm, vm_name, reason) = (VmId("knob:k".into()), "host".into(), String::new());
-        let steps = vec![Step { vm, vm_name, change, reason }];
-        let forecast = Forecast { method: "none".into(), vms: Vec::new() };
-        let mut plan = Plan::new(parent, "halve the wait of web-1".into(), steps, Scope::Live, forecast);
+        let mut plan = common::plan("halve the wait of web-1", "huge pages", how, on, ("madvise", "never"));
         if let Some(id) = id {
             plan.id = id.to_owned();
         }
@@ -296,4 +277,39 @@ fn names_and_values_from_files_do_not_act_on_the_terminal() {
         assert!(!shown.chars().any(acts), "{shown:?}");
     }
     assert!(text(&p.run(&["apply", path(&file)])).contains("\\u{1b}"));
+}
+
+#[test]
+fn a_file_that_a_plan_names_neither_blocks_nor_fills_the_memory() {
+    let p = Place::new();
+    let pipe = p.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::write(p.path("large"), vec![b'x'; 5 << 20]).unwrap();
+    for name in [path(&pipe), "/dev/zero", path(&p.path("large"))] {
+        let file = p.plan(None, How::File { path: name.to_owned() }, None);
+        for words in [&["apply", path(&file)][..], &["apply", path(&file), "--yes"]] {
+            let done = p.run(words);
+            assert!(!done.status.success() && text(&done).contains(name), "{}", text(&done));
+        }
+    }
+}
+
+#[test]
+fn state_is_private_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    let p = Place::new();
+    for name in ["one", "two"] {
+        std::fs::write(p.path(name), "madvise").unwrap();
+        let file = p.plan(Some(name), How::File { path: path(&p.path(name)).to_owned() }, None);
+        let line = format!("umask 0; exec {} apply {} --yes", env!("CARGO_BIN_EXE_vsteer"), path(&file));
+        let mut c = Command::new("sh");
+        let done = c.args(["-c", &line]).env("VSTEER_STATE", p.path("state")).output().unwrap();
+        assert!(done.status.success(), "{}", text(&done));
+    }
+    let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&p.path("state/journal")), 0o700);
+    for entry in std::fs::read_dir(p.path("state/journal")).unwrap().map(|e| e.unwrap().path()) {
+        assert_eq!(mode(&entry), 0o600, "{}", entry.display());
+    }
+    assert!(p.run(&["rollback"]).status.success());
 }

@@ -1,40 +1,18 @@
 //! Several plans are applied: does `vsteer rollback` take back what can be, in an order that leaves what was there first?
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 use vsteer_act::{Entry, Journal};
-use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
-use vsteer_core::plan::Plan;
-use vsteer_core::setting;
 use vsteer_core::setting::argv::Argv;
-use vsteer_core::setting::knob::{How, Knob};
-use vsteer_core::setting::{Change, Scope, Step};
-use vsteer_core::topology::{Parts, Topology};
+use vsteer_core::setting::knob::How;
 use vsteer_host::actuate::Former;
-
-fn config() -> HostConfig {
-    let cpus = || "0-3".parse().unwrap();
-    let parts = Parts { present: cpus(), online: cpus(), allowed: cpus(), ..Parts::default() };
-    HostConfig {
-        hostname: "host".to_owned(),
-        machine_id: None,
-        kernel: "6.1".to_owned(),
-        topology: Topology::new(parts).unwrap(),
-        cgroups: CgroupLayout::None,
-        scheduler: None,
-        vms: Vec::new(),
-    }
-}
 
 /// Leaves what an apply of one step leaves: its journal. The plan's id.
 fn applied(folder: &Path, name: &str, how: How, (from, to): (&str, &str), unix_ns: u64) -> String {
-    let knob = Box::new(Knob { name: name.to_owned(), how, on: None });
-    let change = Change::Knob(setting::HostKnob { knob, from: from.to_owned(), to: to.to_owned() });
-    let vm = VmId(format!("knob:{name}"));
-    let step = Step { vm, vm_name: "host".to_owned(), change: change.clone(), reason: String::new() };
-    let forecast = Forecast { method: "none".to_owned(), vms: Vec::new() };
-    let plan = Plan::new(config(), name.to_owned(), vec![step], Scope::Live, forecast);
+    let plan = common::plan(name, name, how, None, (from, to));
+    let change = plan.steps[0].change.clone();
     let mut journal = Journal::begin(&folder.join("state/journal"), &plan, None, unix_ns).unwrap();
     let former = Former { live: Some(change), ..Former::default() };
     for entry in [Entry::Intent { step: 0, former }, Entry::Done { step: 0 }, Entry::Applied] {

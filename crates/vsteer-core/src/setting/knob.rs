@@ -80,6 +80,12 @@ impl How {
     }
 }
 
+/// A line about tuned's tool. A program that cannot be run is named too.
+fn tuned(program: &str, level: &str) -> String {
+    let command = tuned_profile(program, level).map(|c| c.to_string());
+    format!("command: {}", command.unwrap_or_else(|why| format!("{program:?}: {why}")))
+}
+
 impl Knob {
     /// Why a dry run does not read the present value, if so.
     pub fn unread(&self) -> Option<&'static str> {
@@ -102,7 +108,7 @@ impl Knob {
                 all.push(format!("command: {}", set.with("level", level)));
                 all.push(format!("command: {read}"));
             }
-            How::Tuned {} => all.push(format!("command: {}", tuned_profile(TUNED_ADM, level))),
+            How::Tuned {} => all.push(tuned(TUNED_ADM, level)),
             How::KernelWords { names, set } => {
                 let set = set.with("remove", &names.join(" ")).with("add", level);
                 all.push(format!("command: {set}"));
@@ -111,7 +117,7 @@ impl Knob {
             How::TunedProfile { profile } => {
                 all.push(format!("file: {}/tuned.conf", profile.folder));
                 all.extend(profile.settings.iter().map(|s| format!("file: {}", s.path)));
-                all.push(format!("command: {}", tuned_profile(&profile.program, level)));
+                all.push(tuned(&profile.program, level));
             }
             How::BootLoader { loader, .. } => match loader {
                 Loader::Grubby { program } => all.push(format!("command: {program}")),

@@ -18,9 +18,12 @@ use serde::{Deserialize, Serialize};
 pub const TUNED_ADM: &str = "tuned-adm";
 
 /// The command that makes tuned use a profile; an empty name switches tuned off.
-pub fn tuned_profile(program: &str, name: &str) -> Argv {
+///
+/// # Errors
+/// As [`Argv::new`].
+pub fn tuned_profile(program: &str, name: &str) -> Result<Argv, String> {
     let words: &[&str] = if name.is_empty() { &[program, "off"] } else { &[program, "profile", name] };
-    Argv::new(words.iter().copied()).unwrap_or_else(|_| Argv::shell("false"))
+    Argv::new(words.iter().copied())
 }
 
 /// A kernel file with its former and new value.

@@ -7,6 +7,10 @@
 
 use super::replace;
 use crate::shell::{self, quoted};
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::setting::argv::Argv;
@@ -16,6 +20,8 @@ use vsteer_core::{Fault, FaultKind};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Linux gives a command's word 128 KiB (MAX_ARG_STRLEN); quoting lengthens a text.
 const TEXT_MAX: usize = 96 << 10;
+/// Largest file that is read here. A boot loader's menu has some 100 KiB.
+const READ_MAX: u64 = 4 << 20;
 
 /// A machine whose settings are kept.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,6 +32,38 @@ impl std::fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.map_or(Ok(()), |on| write!(f, " on {on}"))
     }
+}
+
+/// Opens an ordinary file or one of the kernel's. A plan may name anything: a pipe would block, a device may act.
+fn open_here(path: &str, options: &mut OpenOptions, what: &str) -> Result<File, Fault> {
+    let failed = |e: std::io::Error| Fault::io(format!("cannot {what} {path}"), &e);
+    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+    // Before it is opened, because opening a device may act; and so as not to wait if it is replaced by a pipe.
+    if !kind.is_file() {
+        return Err(Fault::new(FaultKind::BadInput, format!("cannot {what} {path}"))
+            .because("it is not an ordinary file or a file of the kernel"));
+    }
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(failed)
+}
+
+fn read_here(path: &str) -> Result<String, Fault> {
+    let file = open_here(path, OpenOptions::new().read(true), "read")?;
+    let mut text = String::new();
+    let read = file.take(READ_MAX + 1).read_to_string(&mut text);
+    read.map_err(|e| Fault::io(format!("cannot read {path}"), &e))?;
+    if text.len() as u64 > READ_MAX {
+        return Err(Fault::new(FaultKind::BadInput, format!("cannot read {path}"))
+            .because(format!("it has more than {} MiB", READ_MAX >> 20)));
+    }
+    Ok(text)
+}
+
+/// Never makes a file: one of sysfs is there, or cannot be.
+fn write_here(path: &str, text: &str) -> Result<(), Fault> {
+    let mut file = open_here(path, OpenOptions::new().write(true), "write")?;
+    // sysfs has no lengths, an ordinary file has.
+    let _ = file.set_len(0);
+    file.write_all(text.as_bytes()).map_err(|e| Fault::io(format!("cannot write {path}"), &e))
 }
 
 impl Place<'_> {
@@ -48,8 +86,8 @@ impl Place<'_> {
     /// Where it cannot be read.
     pub fn text(self, path: &str) -> Result<String, Fault> {
         match self.0 {
-            None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e)),
-            Some(_) => self.there(&format!("cat {}", quoted(path)), format!("cannot read {path}{self}")),
+            None => read_here(path),
+            Some(_) => self.there(&format!("cat -- {}", quoted(path)), format!("cannot read {path}{self}")),
         }
     }
 
@@ -118,7 +156,7 @@ impl Place<'_> {
     /// Where it cannot be written.
     pub fn write(self, path: &str, text: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::write(path, text).map_err(|e| Fault::io(format!("cannot write {path}"), &e)),
+            None => write_here(path, text),
             Some(_) => self.written(path, text, &format!("printf %s {} > {}", quoted(text), quoted(path))),
         }
     }

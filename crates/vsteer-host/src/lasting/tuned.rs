@@ -42,7 +42,8 @@ pub fn ask(program: &str, at: Place<'_>) -> Result<String, Fault> {
 /// # Errors
 /// Where the tool refuses.
 pub fn use_profile(program: &str, name: &str, at: Place<'_>) -> Result<(), Fault> {
-    at.ask(&tuned_profile(program, name), LIMIT).map(drop)
+    let command = tuned_profile(program, name).map_err(|why| Fault::new(FaultKind::BadInput, why))?;
+    at.ask(&command, LIMIT).map(drop)
 }
 
 /// A profile over the active one that keeps these settings.

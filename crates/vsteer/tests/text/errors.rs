@@ -43,6 +43,7 @@ const WRONG: &[(&str, FaultKind)] = &[
     ("record -o before.vsteer --connect tree:host", FaultKind::Usage),
     ("top --connect spice://host", FaultKind::Usage),
     ("topology --root gone", FaultKind::NothingThere),
+    ("apply plan.json", FaultKind::Changed),
     ("frobnicate", FaultKind::Usage),
 ];
 

@@ -7,6 +7,8 @@
 #![cfg(feature = "host")]
 
 mod apply;
+#[path = "../common/mod.rs"]
+mod common;
 mod errors;
 mod examples;
 mod findings;
