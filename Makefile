@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check pictures docs build build-all lab bench clean deps-build deps-apart deps-check deps-docs deps-lab deps-test deps-all deps-bench
+.PHONY: demo test check advisories fuzz pictures docs build build-all lab bench clean deps-build deps-apart deps-check deps-docs deps-lab deps-fuzz deps-test deps-all deps-bench
 
 demo: deps-lab build-all
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -32,6 +32,10 @@ test: deps-test
 lab: deps-all build-all
 	$(ROOT) $(TARGET)/vsteer lab all
 
+# Random input for everything that reads what others wrote. FUZZ_SECONDS or FUZZ_RUNS says how long for each target.
+fuzz: deps-fuzz
+	@CARGO="$(CARGO)" HOST="$(HOST)" tools/fuzz.sh
+
 # Costs against perf and bpftrace, the simulator and the solver of weights against bare loops, each in one run.
 bench: deps-bench build-all
 	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
@@ -43,6 +47,11 @@ bench: deps-bench build-all
 # Pictures and printed outputs in the documentation, from what the program prints now. A test of `make check` compares them.
 pictures: deps-check
 	VSTEER_PICTURES=write $(CARGO) test --locked -q -p vsteer --test text pictures
+
+# Known vulnerabilities, withdrawn and abandoned crates, licences, sources. Needs the network: it fetches RustSec's list.
+advisories:
+	@command -v cargo-deny >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny --locked check
 
 # The documentation as a site, in target/site. `make check` tests its links.
 docs: deps-docs
@@ -63,6 +72,8 @@ build-all: deps-apart
 
 deps-apart:
 	@tools/install-missing.sh apart
+deps-fuzz:
+	@tools/install-missing.sh fuzz
 deps-build:
 	@tools/install-missing.sh build
 deps-check:

@@ -3,7 +3,7 @@
 # what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|apart|lab|test|all|bench|docs}
+purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|lab|test|all|bench|docs}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -108,7 +108,6 @@ esac
 case $purpose in
 test | all)
 	need lstopo hwloc
-	need c++ g++ # libFuzzer
 	need cpio cpio
 	need zsh zsh
 	need fish fish
@@ -117,6 +116,11 @@ test | all)
 	need xz xz-utils
 	need dpkg-source dpkg-dev
 	need chromium chromium
+	;;
+esac
+case $purpose in
+fuzz | test | all)
+	need c++ g++ # libFuzzer
 	;;
 esac
 case $purpose in

@@ -1,11 +1,11 @@
 //! Applies a plan step by step, and undoes it from whatever point was reached.
 //!
 //! For each step vsteer checks that the setting has the value in the plan, writes and syncs the undo, makes the change
-//! and reads the setting back. If anything fails, vsteer undoes all steps and reports that.
-//!
-//! GAP(audit-trail): a change is in the journal, but not in the system's log.
+//! and reads the setting back. If anything fails, vsteer undoes all steps and reports that. Each change and each undo
+//! is a line of the system's log.
 
 use crate::journal::{Entry, Journal, State};
+use crate::system_log::{self, By};
 use crate::watchdog::unix_ns;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -170,7 +170,9 @@ pub fn apply(
                 ));
             }
             in_time(&journal)?;
-            make_step(i, step, plan, actuator, &mut journal)?;
+            let made = make_step(i, step, plan, actuator, &mut journal);
+            system_log::made(By::Apply, &plan.id, step, &made);
+            made?;
             lines.push(format!("{}: {}", step.whose(), step.change));
         }
         in_time(&journal)?;
@@ -185,7 +187,7 @@ pub fn apply(
         }),
         Err(fault) => {
             let kind = if fault.kind == FaultKind::Interrupted { fault.kind } else { FaultKind::NotApplied };
-            let outcome = match undo_all(&mut journal, actuator) {
+            let outcome = match undo_all(&mut journal, actuator, By::Apply) {
                 Ok(_) => "vsteer undid all its steps".to_owned(),
                 Err(e) => {
                     format!("vsteer could not undo all its steps: {e}; run vsteer rollback {}", plan.id)
@@ -247,7 +249,7 @@ fn entangled(a: &Step, b: &Step) -> bool {
 
 /// Undoes every step that may have been made, newest first. A step that cannot be undone blocks older steps of its own
 /// VM only. A journal that cannot be written blocks none.
-fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<String>, Fault> {
+fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate, by: By) -> Result<Vec<String>, Fault> {
     let Some((plan, _)) = journal.plan() else {
         // No step was made: the journal ends in its first line.
         journal.write(Entry::RolledBack)?;
@@ -263,7 +265,9 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
             continue;
         }
         // Restoring an unchanged setting does no harm, so vsteer need not know how far the step came.
-        let (line, note) = match actuator.restore(step, &former) {
+        let restored = actuator.restore(step, &former);
+        system_log::undone(by, &plan.id, step, &restored);
+        let (line, note) = match restored {
             Ok(Restored::Back) => (format!("undone: {}", step.change), None),
             Ok(Restored::Defined(why)) => {
                 let of = &step.change;
@@ -320,14 +324,16 @@ pub fn conflicts(journal: &Journal, actuator: &mut dyn Actuate) -> Vec<String> {
     lines
 }
 
-/// Undoes every step that the journal lists as possibly made. Safe to call again after a kill.
+/// Undoes every step that the journal lists as possibly made. Safe to call again after a kill. `by`: for the system's
+/// log.
 ///
 /// # Errors
 /// If a setting cannot be restored; the journal then still lists the remaining steps.
-pub fn rollback(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Receipt, Fault> {
+pub fn rollback(journal: &mut Journal, actuator: &mut dyn Actuate, by: By) -> Result<Receipt, Fault> {
     // For a journal that ends in its first line only the file's name is known.
     let name = || journal.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let id = journal.plan().map_or_else(name, |(p, _)| p.id.clone());
-    let steps = if journal.state() == State::RolledBack { Vec::new() } else { undo_all(journal, actuator)? };
+    let steps =
+        if journal.state() == State::RolledBack { Vec::new() } else { undo_all(journal, actuator, by)? };
     Ok(Receipt { plan: id, state: "rolled_back".to_owned(), steps, journal: journal.path().to_owned() })
 }

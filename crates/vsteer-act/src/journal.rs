@@ -13,23 +13,17 @@
 //! itself (SIGKILL) around its N-th journal write. The test of crash safety walks every N on a real libvirt.
 
 use crate::locked::Locked;
-use crate::trusted;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use vsteer_core::limits;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Former;
-
-/// How long to wait for another process that holds a journal: an apply takes seconds, a hung one is ended by its
-/// watchdog after 20 s.
-const LOCK_WITHIN: Duration = Duration::from_secs(30);
-/// Largest journal that is read, bytes.
-const JOURNAL_MAX: u64 = 256 << 20;
+use vsteer_record::trusted;
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -178,11 +172,11 @@ impl Journal {
     /// # Errors
     /// `NothingThere` if it does not exist; `BadInput`, with its name, if it is garbled.
     pub fn open(path: &Path) -> Result<Journal, Fault> {
-        let opened = Journal::open_locked(path, |file| Locked::within(file, LOCK_WITHIN))?;
+        let opened = Journal::open_locked(path, |file| Locked::within(file, limits::JOURNAL_LOCK_TIME))?;
         opened.ok_or_else(|| {
             let what = format!("another process holds the journal {}", path.display());
             Fault::new(FaultKind::Changed, what)
-                .because(format!("it did not finish within {} s", LOCK_WITHIN.as_secs()))
+                .because(format!("it did not finish within {} s", limits::JOURNAL_LOCK_TIME.as_secs()))
                 .help("see who has it open: fuser -v JOURNAL; then try again")
         })
     }
@@ -211,7 +205,10 @@ impl Journal {
             }
         };
         let mut text = Vec::new();
-        (&mut *file).take(JOURNAL_MAX).read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
+        (&mut *file)
+            .take(limits::JOURNAL)
+            .read_to_end(&mut text)
+            .map_err(|e| failed("cannot read", path, &e))?;
         let (entries, whole) = parse(&text, path)?;
         if whole < text.len() as u64 {
             // The incomplete line had no effect; it must not run into the next entry.
@@ -353,7 +350,8 @@ impl Journal {
     }
 }
 
-fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
+/// Steps of these entries that may have been made and are not undone, newest first, with their former state.
+pub fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
     // A step that was undone and set again must be undone again. `Again` does not name its steps, so it counts for all
     // of them: restoring an unchanged setting does no harm.
     let again = entries.iter().rposition(|e| matches!(e, Entry::Again { .. })).unwrap_or(0);
@@ -368,7 +366,8 @@ fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
     intents.collect()
 }
 
-fn state_of(entries: &[Entry]) -> State {
+/// The state of a plan with these entries.
+pub fn state_of(entries: &[Entry]) -> State {
     let has = |want: fn(&Entry) -> bool| entries.iter().any(want);
     if has(|e| matches!(e, Entry::RolledBack)) {
         State::RolledBack
@@ -379,8 +378,11 @@ fn state_of(entries: &[Entry]) -> State {
     }
 }
 
-/// The entries in a journal's complete lines, and the number of bytes in these lines.
-fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
+/// Reads a journal's bytes: the entries in its complete lines, and the number of bytes in these lines.
+///
+/// # Errors
+/// `BadInput` if a complete line is not an entry, or does not fit the lines before it.
+pub fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
     let garbled = |why: &dyn std::fmt::Display| {
         Fault::new(FaultKind::BadInput, format!("cannot read the journal {}", path.display()))
             .because(why)
@@ -411,10 +413,11 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
 }
 
 fn lock(file: File, path: &Path) -> Result<Locked, Fault> {
-    let locked = Locked::within(file, LOCK_WITHIN).map_err(|e| failed("cannot lock", path, &e))?;
+    let locked =
+        Locked::within(file, limits::JOURNAL_LOCK_TIME).map_err(|e| failed("cannot lock", path, &e))?;
     locked.ok_or_else(|| {
         Fault::new(FaultKind::Changed, format!("another process holds {}", path.display()))
-            .because(format!("it did not finish within {} s", LOCK_WITHIN.as_secs()))
+            .because(format!("it did not finish within {} s", limits::JOURNAL_LOCK_TIME.as_secs()))
     })
 }
 
@@ -422,7 +425,7 @@ fn lock(file: File, path: &Path) -> Result<Locked, Fault> {
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     let mut text = Vec::new();
     let file = trusted::open(path)?;
-    file.take(JOURNAL_MAX).read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
+    file.take(limits::JOURNAL).read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
     Ok(text)
 }
 

@@ -3,15 +3,16 @@
 
 mod apply;
 pub mod experiment;
-mod journal;
+pub mod journal;
 pub mod levels;
 mod locked;
 pub mod priority;
 mod steering;
-pub mod trusted;
+mod system_log;
 mod watchdog;
 
 pub use apply::{Preview, Receipt, Setting, apply, conflicts, preview, rollback};
 pub use journal::{Entry, Journal, State, journal_folder};
 pub use steering::{Steering, guard};
+pub use system_log::{By, policy as log_policy};
 pub use watchdog::{arm, confirm, watch};

@@ -20,6 +20,7 @@ pub mod keeping;
 
 use crate::apply::{Receipt, Setting};
 use crate::steering::Steering;
+use crate::system_log::By;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -149,7 +150,7 @@ impl Priority {
                 "vsteer cannot run in a real-time class itself ({errno}): if pCPUs are busy, it demotes VMs late"
             ));
         }
-        let steering = Steering::new("VMs put first (vsteer realtime)", watchdog);
+        let steering = Steering::new(By::Realtime, "VMs put first (vsteer realtime)", watchdog);
         Ok(Priority { steering, words, keeper, meant: BTreeSet::new(), found: BTreeMap::new(), notes })
     }
 

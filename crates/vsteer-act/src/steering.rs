@@ -13,7 +13,8 @@
 
 use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
-use crate::watchdog::{LOG, is_ready, say_ready, tell_log};
+use crate::system_log::{self, By, cannot_roll_back};
+use crate::watchdog::{is_ready, say_ready};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -41,6 +42,7 @@ struct Watchdog {
 
 /// Sets settings repeatedly, with a watchdog that restores them.
 pub struct Steering {
+    by: By,
     /// Title of the journals.
     title: String,
     /// Arguments of the watchdog's program.
@@ -50,9 +52,11 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Changes nothing yet. The watchdog is this program with `arguments`; `title` is one line about who steers what.
-    pub fn new(title: &str, arguments: &[&str]) -> Steering {
+    /// Changes nothing yet. The watchdog is this program with `arguments`; `title` is one line about who steers what,
+    /// `by` is for the system's log.
+    pub fn new(by: By, title: &str, arguments: &[&str]) -> Steering {
         Steering {
+            by,
             title: title.to_owned(),
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
             held: Vec::new(),
@@ -73,11 +77,16 @@ impl Steering {
         steps: &[Step],
         why: &str,
     ) -> Result<(), Fault> {
-        self.will_be_put_back(now, actuator, setting, steps, why)?;
+        self.hold(now, actuator, setting, steps, why)?;
         let what: Vec<String> = steps.iter().map(|s| format!("VM {:?}: {}", s.vm_name, s.change)).collect();
         let entry = Entry::Again { what: format!("{} ({why})", what.join("; ")) };
         self.held.first_mut().map_or(Ok(()), |first| first.journal.write(entry))?;
-        steps.iter().try_for_each(|step| actuator.act(step, Scope::Live))
+        for step in steps {
+            let made = actuator.act(step, Scope::Live);
+            system_log::made(self.by, self.plan_of(step), step, &made);
+            made?;
+        }
+        Ok(())
     }
 
     /// Arranges the undo of these steps, but leaves the changes to the caller, who may then repeat them at will.
@@ -92,10 +101,34 @@ impl Steering {
         steps: &[Step],
         why: &str,
     ) -> Result<(), Fault> {
+        for step in &self.hold(now, actuator, setting, steps, why)? {
+            system_log::begun(self.by, self.plan_of(step), step);
+        }
+        Ok(())
+    }
+
+    /// Arranges the undo of those steps whose undo is not arranged yet. Returns these.
+    fn hold(
+        &mut self,
+        now: &HostConfig,
+        actuator: &mut dyn Actuate,
+        setting: Setting<'_>,
+        steps: &[Step],
+        why: &str,
+    ) -> Result<Vec<Step>, Fault> {
         self.look_after()?;
         let known = |step: &Step| self.held.iter().flat_map(|h| &h.steps).any(|s| s.sets_what(step));
         let fresh: Vec<Step> = steps.iter().filter(|s| !known(s)).cloned().collect();
-        if fresh.is_empty() { Ok(()) } else { self.begin(now, actuator, setting, fresh, why) }
+        if !fresh.is_empty() {
+            self.begin(now, actuator, setting, fresh.clone(), why)?;
+        }
+        Ok(fresh)
+    }
+
+    /// Id of the plan whose journal undoes this step.
+    fn plan_of(&self, step: &Step) -> &str {
+        let held = self.held.iter().find(|h| h.steps.iter().any(|s| s.sets_what(step)));
+        held.and_then(|h| h.journal.plan()).map_or("none", |(plan, _)| plan.id.as_str())
     }
 
     /// Writes to the journal what these steps will overwrite first.
@@ -155,7 +188,7 @@ impl Steering {
     pub fn end(mut self, actuator: &mut dyn Actuate) -> Result<Vec<Receipt>, Fault> {
         let mut receipts = Vec::new();
         for held in self.held.iter_mut().rev() {
-            receipts.push(crate::rollback(&mut held.journal, actuator)?);
+            receipts.push(crate::rollback(&mut held.journal, actuator, self.by)?);
         }
         // The watchdog waits for the journals, sees that nothing is left, and ends.
         drop(self.held);
@@ -195,12 +228,12 @@ pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> 
         }
         let connect = journal.plan().and_then(|(_, c)| c).map(str::to_owned);
         let mut actuator = open(connect.as_deref())?;
-        crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
+        crate::rollback(&mut journal, actuator.as_mut(), By::SteeringWatchdog).map(|_| ())
     };
     // A journal that cannot be rolled back does not block the others.
     let done = paths.into_iter().rev().map(|path| {
         let named = Path::new(OsStr::from_bytes(path));
-        roll_back(path).inspect_err(|fault| tell_log(Path::new(LOG), named, fault))
+        roll_back(path).inspect_err(|fault| cannot_roll_back(named, fault))
     });
     let done: Vec<Result<(), Fault>> = done.collect();
     done.into_iter().collect()

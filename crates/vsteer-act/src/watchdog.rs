@@ -10,8 +10,8 @@
 //! being killed.
 
 use crate::journal::{Entry, Journal, State};
+use crate::system_log::{By, cannot_roll_back};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -27,8 +27,6 @@ const HUNG_AFTER: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause after a failed try, and its maximum: a manager restarts in seconds, but a repair by hand takes longer.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// Socket of the system's log (`man 3 syslog`).
-pub(crate) const LOG: &str = "/dev/log";
 
 pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
@@ -104,10 +102,10 @@ pub fn watch(
     loop {
         // Opened again each time: during a pause a person may roll the plan back, confirm it or apply it again.
         let opened = open_at_last(journal, applying);
-        let mut opened = opened.inspect_err(|fault| tell_log(Path::new(LOG), journal, fault))?;
+        let mut opened = opened.inspect_err(|fault| cannot_roll_back(journal, fault))?;
         let Err(fault) = undo_if_due(&mut opened, deadline_unix_ns, &open) else { return Ok(()) };
         drop(opened);
-        tell_log(Path::new(LOG), journal, &fault);
+        cannot_roll_back(journal, &fault);
         std::thread::sleep(pause);
         pause = (pause * 2).min(longest);
     }
@@ -131,23 +129,10 @@ fn undo_if_due(
         // Somebody decided otherwise since. Trying again would only repeat this line.
         let what =
             format!("somebody else changed these settings since, and they stay: {}", conflicts.join("; "));
-        tell_log(Path::new(LOG), journal.path(), &Fault::new(FaultKind::Changed, what));
+        cannot_roll_back(journal.path(), &Fault::new(FaultKind::Changed, what));
         return Ok(());
     }
-    crate::rollback(journal, actuator.as_mut()).map(|_| ())
-}
-
-/// Writes to the system's log, as a daemon's error (3 * 8 + 3), why `journal` cannot be rolled back. Without a log,
-/// nothing happens.
-pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
-    // One message is one line.
-    let why = fault.to_string().replace('\n', ";");
-    let text = format!("<27>vsteer[{}]: cannot roll back {}: {why}", std::process::id(), journal.display());
-    let _ = UnixDatagram::unbound().and_then(|socket| {
-        // A log that does not listen must not block the watchdog.
-        socket.set_nonblocking(true)?;
-        socket.send_to(text.as_bytes(), log)
-    });
+    crate::rollback(journal, actuator.as_mut(), By::TryWatchdog).map(|_| ())
 }
 
 /// Opens the journal; kills the parent process if it still holds the journal after [`HUNG_AFTER`].
@@ -180,28 +165,5 @@ pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
             .help("make a new plan and apply it: vsteer plan -o plan.json")),
         State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was applied only in part")
             .help("undo that part: vsteer rollback")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_is_told_to_the_log_in_one_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        let listening = UnixDatagram::bind(&log).unwrap();
-        listening.set_nonblocking(true).unwrap();
-        let fault = Fault::new(FaultKind::Failed, "asking libvirt").because("refused").help("start it");
-        tell_log(&log, Path::new("/j/p.journal"), &fault);
-        let mut text = [0; 1024];
-        let n = listening.recv(&mut text).unwrap();
-        let text = String::from_utf8_lossy(&text[..n]);
-        assert!(text.starts_with("<27>vsteer["), "{text}");
-        assert!(text.contains("cannot roll back /j/p.journal: asking libvirt: refused"), "{text}");
-        assert!(text.contains("start it") && !text.contains('\n'), "{text}");
-        // The watchdog continues without a log.
-        tell_log(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);
     }
 }

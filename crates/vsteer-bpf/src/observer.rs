@@ -310,6 +310,17 @@ impl Observer {
             .map_err(|e| refused(&format!("cannot write table {map}"), &e))
     }
 
+    /// Could a thread that starts now be watched? Writes to a table and walks all tasks, without effect.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn can_watch(&self) -> Result<(), Fault> {
+        if let Some(unused) = self.free.first() {
+            self.put("slots", &unused.to_ne_bytes(), &vec![0u8; size_of::<Slot>()])?;
+        }
+        self.mark_threads()
+    }
+
     /// Walks all tasks in the kernel and marks those in `slot_of_tid`.
     fn mark_threads(&self) -> Result<(), Fault> {
         self.walk_tasks("register_threads").map(|_| ())

@@ -11,6 +11,7 @@ pub mod diagnose;
 pub mod fault;
 pub mod forecast;
 mod interval;
+pub mod limits;
 pub mod model;
 pub mod nouns;
 pub mod numa;

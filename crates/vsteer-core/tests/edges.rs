@@ -36,6 +36,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("vsteer-vit", &[]),
     ("vsteer-libvirt", &[]),
     ("vsteer-tally", &[]),
+    (
+        "vsteer-fuzz",
+        &[
+            "vsteer-core",
+            "vsteer-sim",
+            "vsteer-sla",
+            "vsteer-experiment",
+            "vsteer-record",
+            "vsteer-host",
+            "vsteer-act",
+        ],
+    ),
 ];
 
 /// All that the core may depend on.

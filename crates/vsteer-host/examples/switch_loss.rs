@@ -110,7 +110,8 @@ fn main() {
     let folder = args.get(3).map_or(temporary.clone(), Into::into);
 
     let config = config();
-    let writer = Writer::create(&folder, &manifest(&config), &config, None).unwrap_or_else(|e| panic!("{e}"));
+    let mut writer =
+        Writer::create(&folder, &manifest(&config), &config, None).unwrap_or_else(|e| panic!("{e}"));
     let options = Options { event_buffer_bytes: Some(EVENT_BUFFER_BYTES), ..Options::default() };
     let observer = Observer::start(options).unwrap_or_else(|e| panic!("{e}"));
 

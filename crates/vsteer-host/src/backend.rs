@@ -7,6 +7,7 @@
 
 use crate::actuate::Actuate;
 use crate::observe::{CollectorChoice, Observe, Statistics};
+use crate::privilege::Kept;
 use crate::root::Root;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -166,6 +167,11 @@ pub trait Host: Observe {
 
     /// How the second of [`Host::sample_both`] is sampled.
     fn second_collector(&self) -> Option<Collector> {
+        None
+    }
+
+    /// What it still needs once it counts; `None`: it may need any privilege.
+    fn still_needs(&mut self) -> Option<Kept> {
         None
     }
 

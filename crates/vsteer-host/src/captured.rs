@@ -20,7 +20,7 @@ use crate::linux::schedstat::{self, Reading};
 use crate::linux::{numa_maps, pcpu, task};
 use crate::observe::{CollectorChoice, Observe};
 use crate::root::Root;
-use manifest::Manifest;
+pub use manifest::Manifest;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::time::Duration;

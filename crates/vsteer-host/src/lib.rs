@@ -17,6 +17,7 @@ pub mod linux;
 pub mod observe;
 pub mod pace;
 pub mod power;
+pub mod privilege;
 pub mod realtime;
 pub mod recorder;
 pub mod root;

@@ -12,6 +12,7 @@ mod rotation;
 
 use crate::backend::Host;
 use crate::pace::{Pace, due};
+use crate::privilege::confine;
 use crate::switches::SwitchRecorder;
 use rotation::Rotation;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, QuotaClocks, Tid};
 use vsteer_core::trigger::{Mark, Trigger, Watch};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
+use vsteer_record::{EventSummary, FORMAT, Manifest, Writer, shown_as};
 
 /// Write a batch at least this often: a crash loses no more.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -120,15 +121,8 @@ pub fn record(
     pace: &dyn Pace,
     hear: &mut dyn FnMut(Heard<'_>),
 ) -> Result<Recorded, Fault> {
-    // With a rotation the writers know the folder by its descriptor; people know it by its name.
-    record_into(host, config, asked, pace, hear)
-        .map_err(|f| Fault { what: named(&f.what, asked.output), ..f })
-}
-
-/// The text with `output` in place of `/proc/self/fd/N`.
-fn named(text: &str, output: &Path) -> String {
-    let Some((before, rest)) = text.split_once("/proc/self/fd/") else { return text.to_owned() };
-    format!("{before}{}{}", output.display(), rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+    // The writers know the folder by its descriptor; people know it by its name.
+    record_into(host, config, asked, pace, hear).map_err(|fault| shown_as(fault, asked.output))
 }
 
 fn record_into(
@@ -149,6 +143,17 @@ fn record_into(
     let begin = Instant::now();
     let recorded = recorder.until_stopped(begin, pace, hear);
     recorder.end(recorded, begin)
+}
+
+/// The folders in which a recording writes. Replacing an old recording renames folders beside it.
+fn written<'a>(asked: &Asked<'a>, replaces: bool) -> Vec<&'a Path> {
+    let beside =
+        |path: &'a Path| path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let output = match asked.former.filter(|_| replaces) {
+        Some(former) => vec![beside(asked.output), beside(former)],
+        None => vec![asked.output],
+    };
+    output.into_iter().chain(asked.second).collect()
 }
 
 /// A recording in progress.
@@ -202,16 +207,25 @@ impl<'a> Recorder<'a> {
         let ring = asked.ring.map(|r| samples_part(r, asked.events));
         let rotation =
             asked.former.map(|former| Rotation::begin(asked.output, former)).transpose()?.flatten();
-        let folder = rotation.as_ref().map_or_else(|| asked.output.to_owned(), Rotation::folder);
-        let writer = if rotation.is_some() {
-            Writer::create_in(&folder, &manifest, &config, ring)?
-        } else {
-            Writer::create(&folder, &manifest, &config, ring)?
+        let writer = match &rotation {
+            Some(rotation) => Writer::create_in(&rotation.folder(), &manifest, &config, ring)?,
+            None => Writer::create(asked.output, &manifest, &config, ring)?,
         };
+        let second = match (asked.second, host.second_collector()) {
+            (Some(folder), Some(collector)) => {
+                let manifest = Manifest { collector, ..manifest.clone() };
+                Some(Writer::create(folder, &manifest, &config, asked.ring)?)
+            }
+            _ => None,
+        };
+        // All folders are there, and the thread that records switches is not: it inherits the limits.
+        if let Some(kept) = host.still_needs() {
+            confine(kept, &written(asked, rotation.is_some()))?;
+        }
         let switches = match host.observer().filter(|_| asked.events) {
             Some(observer) => {
                 let ring = asked.ring.map(|r| r - samples_part(r, true));
-                Some(SwitchRecorder::start(observer, &folder, ring, &config)?)
+                Some(SwitchRecorder::start(observer, writer.folder(), ring, &config)?)
             }
             None => None,
         };
@@ -224,7 +238,7 @@ impl<'a> Recorder<'a> {
             of_past,
             watch,
             writer,
-            second: None,
+            second,
             rotation,
             switches,
             newest_ns: 0,
@@ -246,16 +260,12 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// Takes the first sample and makes the folder of the second collector.
+    /// Takes the first sample.
     fn first(&mut self) -> Result<(), Fault> {
         let (first, polled) = self.host.sample_both(self.asked.second.is_some())?;
         self.writer.append(&first, &self.config)?;
         (self.newest_ns, self.batches) = (first.mono_ns, 1);
         self.rotation.iter_mut().try_for_each(Rotation::replace)?;
-        if let (Some(folder), Some(collector)) = (self.asked.second, self.host.second_collector()) {
-            let manifest = Manifest { collector, ..self.manifest.clone() };
-            self.second = Some(Writer::create(folder, &manifest, &self.config, self.asked.ring)?);
-        }
         self.append_second(polled.as_ref())
     }
 
@@ -334,8 +344,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// Closes the files, whatever ended the recording.
-    fn end(self, recorded: Result<(), Fault>, begin: Instant) -> Result<Recorded, Fault> {
-        let closed = self.writer.finish().and(self.second.map_or(Ok(()), Writer::finish));
+    fn end(mut self, recorded: Result<(), Fault>, begin: Instant) -> Result<Recorded, Fault> {
+        let closed = self.writer.finish().and(self.second.as_mut().map_or(Ok(()), Writer::finish));
         let unseen = self.host.observer().and_then(|o| o.unseen().ok());
         let events = match (self.switches, self.host.into_observer()) {
             (Some(s), Some(observer)) => s.finish(observer).map(Some),

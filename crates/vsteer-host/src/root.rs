@@ -14,9 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use vsteer_core::Fault;
-
-/// The most that is read of one file. `/proc/cpuinfo` of a machine with 8,192 CPUs has about 12 MB.
-const FILE_BYTES_MAX: u64 = 32 << 20;
+use vsteer_core::limits;
 
 /// The folder that contains a machine's files.
 #[derive(Debug)]
@@ -106,15 +104,24 @@ impl Root {
     /// The operating system's; also if it is not a regular file (a captured tree may hold a pipe, which would block)
     /// or has more than 32 MiB.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let bytes = self.bytes_at_most(path, limits::HOST_FILE + 1)?;
+        if bytes.len() as u64 > limits::HOST_FILE {
+            return Err(Error::new(ErrorKind::InvalidData, "more than 32 MiB"));
+        }
+        Ok(bytes)
+    }
+
+    /// The first bytes of a file, at most `limit`.
+    ///
+    /// # Errors
+    /// The operating system's; also if it is not a regular file.
+    pub fn bytes_at_most(&self, path: &str, limit: u64) -> Result<Vec<u8>, Error> {
         let file = File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
         if !file.metadata()?.is_file() {
             return Err(Error::new(ErrorKind::InvalidData, "not a regular file"));
         }
         let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(Error::new(ErrorKind::InvalidData, "more than 32 MiB"));
-        }
+        file.take(limit).read_to_end(&mut bytes)?;
         self.note(path, || Entry::File(bytes.clone()));
         Ok(bytes)
     }

@@ -20,9 +20,6 @@ use ureq::{Proxy, ProxyProtocol};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::scraped::{LONGEST, Page, too_long};
 
-/// Asking takes no longer than this.
-pub const LIMIT: Duration = Duration::from_secs(3);
-
 /// Where the text is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {

@@ -16,6 +16,7 @@ use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use vsteer_core::limits;
 use vsteer_core::setting::argv::Argv;
 use vsteer_core::{Fault, FaultKind};
 
@@ -23,8 +24,6 @@ use vsteer_core::{Fault, FaultKind};
 const GRACE: Duration = Duration::from_secs(2);
 /// Pause between checks for a signal, which bounds the reaction to one.
 const LOOK: Duration = Duration::from_secs(1);
-/// Not more than this is read of what a command printed: its end.
-const PRINTED_MAX: u64 = 1 << 20;
 
 /// The code of ssh itself where it did not reach the other machine, or lost it (ssh(1)); a command that ran there may
 /// end with it, too.
@@ -157,9 +156,9 @@ pub fn printed(file: &std::path::Path) -> Result<String, Fault> {
     let read = |e: std::io::Error| Fault::io(format!("cannot read {}", file.display()), &e);
     let mut f = File::open(file).map_err(read)?;
     let length = f.metadata().map_err(read)?.len();
-    f.seek(SeekFrom::Start(length.saturating_sub(PRINTED_MAX))).map_err(read)?;
+    f.seek(SeekFrom::Start(length.saturating_sub(limits::PRINTED))).map_err(read)?;
     let mut bytes = Vec::new();
-    f.take(PRINTED_MAX).read_to_end(&mut bytes).map_err(read)?;
+    f.take(limits::PRINTED).read_to_end(&mut bytes).map_err(read)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -178,7 +177,7 @@ pub fn ask(command: &Argv, on: Option<&str>, limit: Duration) -> Result<String, 
     let text = |mut f: File| -> String {
         use std::io::{Read, Seek, SeekFrom};
         let mut bytes = Vec::new();
-        let _ = f.seek(SeekFrom::Start(0)).and_then(|_| f.take(PRINTED_MAX).read_to_end(&mut bytes));
+        let _ = f.seek(SeekFrom::Start(0)).and_then(|_| f.take(limits::PRINTED).read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     };
     match ran.end {

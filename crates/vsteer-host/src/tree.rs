@@ -11,6 +11,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::tree::{Tree, Wanted};
+use vsteer_record::own_folder::OwnFolder;
+use vsteer_record::shown_as;
 
 /// A file that is longer is none of the kernel's settings.
 const TEXT_MAX: usize = 1 << 20;
@@ -72,11 +74,16 @@ fn fits(pattern: &str, name: &str) -> bool {
     name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
 }
 
-/// Writes a tree into a folder.
+/// Writes a tree into a folder, which only this user can then read.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When it cannot be written, or the folder belongs to another user.
 pub fn capture(tree: &Tree, folder: &Path) -> Result<(), Fault> {
+    let held = OwnFolder::make_or_open(folder)?.private()?;
+    write(tree, &held.path()).map_err(|fault| shown_as(fault, folder))
+}
+
+fn write(tree: &Tree, folder: &Path) -> Result<(), Fault> {
     for (path, text) in &tree.files {
         let file = folder.join(path.trim_start_matches('/'));
         let made = std::fs::create_dir_all(file.parent().unwrap_or(folder))

@@ -27,7 +27,9 @@
 //! Left out: compression (LZ4 would save a third, but a corrupt file could make the reader allocate any
 //! amount of memory).
 
-use crate::folder::{Recording, arrow_failed, failed, segment_path, segments, stream};
+use crate::folder::{
+    Recording, arrow_failed, failed, segment_name, segment_path, segments, segments_of, stream,
+};
 use crate::task::{Task, TaskWriter, Tasks};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, UInt32Type, UInt64Type};
@@ -448,12 +450,12 @@ fn switches_of(rows: &RecordBatch) -> Option<impl Iterator<Item = Switch> + '_> 
 impl Recording {
     /// Were context switches recorded?
     pub fn has_switches(&self) -> bool {
-        segments(&self.folder, TABLE).is_ok_and(|s| !s.is_empty())
+        segments_of(&self.parts, TABLE).is_ok_and(|s| !s.is_empty())
     }
 
     /// The statistics of the switches; `None` without events, or if the writer ended before it wrote them.
     pub fn event_summary(&self) -> Option<EventSummary> {
-        serde_json::from_slice(&fs::read(self.folder.join("events.json")).ok()?).ok()
+        serde_json::from_slice(&self.parts.read("events.json").ok()?).ok()
     }
 
     /// Passes every recorded switch to `take`, in order of time per pCPU, without holding them all in memory.
@@ -466,10 +468,9 @@ impl Recording {
         mut take: impl FnMut(Switch) -> Result<(), E>,
     ) -> Result<Vec<String>, E> {
         let mut notes = Vec::new();
-        for number in segments(&self.folder, TABLE)? {
-            let path = segment_path(&self.folder, TABLE, number);
+        for number in segments_of(&self.parts, TABLE)? {
             let mut result = Ok(());
-            stream(&path, &mut notes, |rows| {
+            stream(&self.parts, &segment_name(TABLE, number), &mut notes, |rows| {
                 if let Some(all) = switches_of(&rows)
                     && result.is_ok()
                 {
@@ -507,6 +508,6 @@ impl Recording {
 
     /// Names and roles of the recorded threads.
     pub fn tasks(&self) -> Tasks {
-        Tasks::read(&self.folder, &self.configs)
+        Tasks::read(&self.parts, &self.configs)
     }
 }

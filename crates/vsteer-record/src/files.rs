@@ -1,14 +1,62 @@
-//! Writes an output file as a whole: whoever reads it, and whatever fails, there is the old file or the new one.
+//! Reads files of others within a limit, and writes an output file as a whole.
+//!
+//! Writing: whoever reads it, and whatever fails, there is the old file or the new one.
 //!
 //! The bytes go into a new file beside it, which replaces the old one by a rename after a sync. So a full disk never
 //! costs a good file, and a symbolic link in the last component is replaced, not followed. A terminal, pipe or
 //! `/dev/null` is written directly.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
+
+/// Reads a file, `most` bytes of it at most.
+///
+/// # Errors
+/// As the system says; `InvalidData` for a larger file.
+pub fn read_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let why = format!("it has more than {} MiB, the most that vsteer reads of such a file", most >> 20);
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
+    }
+    Ok(bytes)
+}
+
+/// As [`read_at_most`], as text.
+///
+/// # Errors
+/// As [`read_at_most`]; `InvalidData` if it is not UTF-8.
+pub fn text_at_most(path: &Path, most: u64) -> std::io::Result<String> {
+    let not_text = |_| std::io::Error::new(std::io::ErrorKind::InvalidData, "it is not UTF-8 text");
+    String::from_utf8(read_at_most(path, most)?).map_err(not_text)
+}
+
+/// The text of the file `name` beside `of`, which nobody named; `None` if there is none.
+///
+/// A link there, or a file of another user than `of`, could be anything: such a file is refused.
+///
+/// # Errors
+/// As [`text_at_most`]; `InvalidData` for what is not an ordinary file of root or of the user who owns `of`.
+pub fn text_beside(of: &Path, name: &str) -> std::io::Result<Option<String>> {
+    let path = of.with_file_name(name);
+    let refused = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
+    let there = match fs::symlink_metadata(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    if !there.is_file() {
+        return refused("it is not an ordinary file");
+    }
+    if there.uid() != 0 && there.uid() != fs::metadata(of)?.uid() {
+        return refused("it belongs to another user than the file beside it");
+    }
+    text_at_most(&path, limits::TEXT_FILE).map(Some)
+}
 
 /// Writes `bytes` to `path`.
 ///
@@ -35,22 +83,48 @@ pub fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<
                 .because(format!("it is {what}"))
                 .help("name a file"));
         }
-        let mut file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+        let mut file = opened_at_once(path).map_err(failed)?;
         return write(&mut file).map_err(failed);
     }
     let (beside, mut file) = new_beside(path).map_err(failed)?;
     let written = write(&mut file)
         .and_then(|()| match &old {
-            // As the old file had it, but nothing that a shell would not give a new file either.
-            Some(old) => file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777)),
-            None => Ok(()),
+            // As the old file had it, but nothing that a shell would not give a new file either. The mode that
+            // another user chose does not count.
+            Some(old) if file.metadata()?.uid() == old.uid() => {
+                file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777))
+            }
+            _ => Ok(()),
         })
         .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&beside, path));
+        .and_then(|()| fs::rename(&beside, path))
+        .and_then(|()| is_at(&file, path));
     written.map_err(|e| {
         let _ = fs::remove_file(&beside);
         failed(e)
     })
+}
+
+/// Opens a terminal, pipe or device. A pipe without a reader would block.
+fn opened_at_once(path: &Path) -> std::io::Result<File> {
+    use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NXIO) => return Err(std::io::Error::other("nothing reads this pipe")),
+        other => File::from(other?),
+    };
+    // What reads slowly is waited for.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Fails if `path` is not this file: whoever owns the folder could replace it before the rename.
+fn is_at(file: &File, path: &Path) -> std::io::Result<()> {
+    let (is, own) = (fs::symlink_metadata(path)?, file.metadata()?);
+    if (is.dev(), is.ino()) == (own.dev(), own.ino()) {
+        return Ok(());
+    }
+    Err(std::io::Error::other("another process put a file of its own there"))
 }
 
 /// A new file in the folder of `path`, which nobody else can have made.
@@ -118,6 +192,10 @@ mod tests {
     fn devices_are_written_and_folders_refused() {
         replace(Path::new("/dev/null"), b"x").unwrap();
         assert_eq!(replace(Path::new("/dev/full"), b"x").unwrap_err().kind, FaultKind::NoSpace);
+        let pipe = tempfile::tempdir().unwrap();
+        let pipe = pipe.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(replace(&pipe, b"x").unwrap_err().to_string().contains("nothing reads this pipe"));
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(replace(dir.path(), b"x").unwrap_err().kind, FaultKind::Usage);
         assert_eq!(replace(&dir.path().join("none/x"), b"x").unwrap_err().kind, FaultKind::NothingThere);

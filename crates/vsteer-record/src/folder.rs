@@ -18,13 +18,15 @@
 //!
 //! GAP(empty-batch): a batch without any row is read back with time 0, because times stand in rows.
 
+use crate::own_folder::{self, OwnFolder};
+use crate::parts::Parts;
 use crate::table::{Past, TABLES, read_rows, rows, schema};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
@@ -68,6 +70,11 @@ pub struct ConfigAt {
     pub config: HostConfig,
 }
 
+/// The fault with the name that people know in place of a writer's path.
+pub fn shown_as(fault: Fault, name: &Path) -> Fault {
+    Fault { what: own_folder::shown(&fault.what, name), ..fault }
+}
+
 pub(crate) fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
     Fault::io(format!("{what} {}", path.display()), e)
 }
@@ -79,15 +86,25 @@ pub(crate) fn arrow_failed(what: &str, path: &Path, e: &arrow_schema::ArrowError
     }
 }
 
+pub(crate) fn segment_name(table: &str, number: u32) -> String {
+    format!("{table}-{number:04}.arrows")
+}
+
 pub(crate) fn segment_path(folder: &Path, table: &str, number: u32) -> PathBuf {
-    folder.join(format!("{table}-{number:04}.arrows"))
+    folder.join(segment_name(table, number))
 }
 
 /// The numbers of the existing segments of a table, ascending.
 pub(crate) fn segments(folder: &Path, table: &str) -> Result<Vec<u32>, Fault> {
-    let mut numbers: Vec<u32> = fs::read_dir(folder)
-        .map_err(|e| failed("cannot list", folder, &e))?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+    segments_of(&Parts::Folder(folder.to_owned()), table)
+}
+
+/// The same of parts that may be in memory.
+pub(crate) fn segments_of(parts: &Parts, table: &str) -> Result<Vec<u32>, Fault> {
+    let mut numbers: Vec<u32> = parts
+        .names()
+        .map_err(|e| failed("cannot list", parts.folder(), &e))?
+        .into_iter()
         .filter_map(|name| name.strip_prefix(table)?.strip_prefix('-')?.strip_suffix(".arrows")?.parse().ok())
         .collect();
     numbers.sort_unstable();
@@ -97,6 +114,8 @@ pub(crate) fn segments(folder: &Path, table: &str) -> Result<Vec<u32>, Fault> {
 /// Writes a recording.
 pub struct Writer {
     folder: PathBuf,
+    /// Keeps the folder open that `folder` names.
+    _held: Option<OwnFolder>,
     streams: BTreeMap<&'static str, StreamWriter<File>>,
     number: u32,
     /// State of the current segment.
@@ -121,12 +140,15 @@ impl Writer {
         config: &HostConfig,
         ring_bytes: Option<u64>,
     ) -> Result<Writer, Fault> {
-        if folder.exists() {
-            return Err(Fault::new(FaultKind::Usage, format!("{} already exists", folder.display()))
-                .help("name another folder, or remove this one: vsteer overwrites no recording"));
+        let held = OwnFolder::make(folder)?;
+        match Writer::create_in(&held.path(), manifest, config, ring_bytes) {
+            Ok(writer) => Ok(Writer { _held: Some(held), ..writer }),
+            // A full disk leaves no half recording: without its first files, nothing in the folder can be read.
+            Err(fault) => {
+                held.remove();
+                Err(shown_as(fault, folder))
+            }
         }
-        fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
-        Writer::create_in(folder, manifest, config, ring_bytes)
     }
 
     /// As [`Writer::create`], in a folder that is there and empty.
@@ -148,6 +170,7 @@ impl Writer {
         written.map_err(|e| failed("cannot write", &path, &e))?;
         let mut w = Writer {
             folder: folder.to_owned(),
+            _held: None,
             streams: BTreeMap::new(),
             number: 0,
             past: Past::default(),
@@ -159,6 +182,11 @@ impl Writer {
         w.append_config(manifest.mono_ns, config)?;
         w.open_segment(1)?;
         Ok(w)
+    }
+
+    /// The folder's path for this process, while the writer lives. Faults name it too: see [`shown_as`].
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     fn append_config(&mut self, mono_ns: u64, config: &HostConfig) -> Result<(), Fault> {
@@ -296,11 +324,12 @@ impl Writer {
         crate::marks::replace(&path, &rest.concat())
     }
 
-    /// Closes the streams properly. A recording that was not closed reads the same.
+    /// Closes the streams properly. A recording that was not closed reads the same. The folder's path stays valid while
+    /// the writer lives, for the writers of other tables.
     ///
     /// # Errors
     /// If the last bytes cannot be written.
-    pub fn finish(mut self) -> Result<(), Fault> {
+    pub fn finish(&mut self) -> Result<(), Fault> {
         self.finish_streams()
     }
 }
@@ -316,8 +345,8 @@ pub struct Recording {
     pub batches: Vec<Batch>,
     /// Incomplete parts that were left out, one line each.
     pub notes: Vec<String>,
-    /// The folder of the recording. Switches are read only on request.
-    pub(crate) folder: PathBuf,
+    /// The files of the recording. Switches are read only on request.
+    pub(crate) parts: Parts,
 }
 
 impl Recording {
@@ -326,12 +355,20 @@ impl Recording {
     /// # Errors
     /// `NothingThere` if the folder does not exist, `BadInput` if it is not a recording or has another format.
     pub fn open(folder: &Path) -> Result<Recording, Fault> {
-        let path = folder.join("manifest.json");
-        let text = fs::read(&path).map_err(|e| {
+        Recording::of(Parts::Folder(folder.to_owned()))
+    }
+
+    /// The same of files that may be in memory.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn of(parts: Parts) -> Result<Recording, Fault> {
+        let path = parts.path("manifest.json");
+        let text = parts.read("manifest.json").map_err(|e| {
             failed("cannot read", &path, &e).help("name a folder that `vsteer record -o NAME` made")
         })?;
         let foreign = |why: &dyn std::fmt::Display| {
-            Fault::new(FaultKind::BadInput, format!("{} is not a vsteer recording", folder.display()))
+            Fault::new(FaultKind::BadInput, format!("{} is not a vsteer recording", parts.folder().display()))
                 .because(why)
         };
         let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|e| foreign(&e))?;
@@ -350,12 +387,12 @@ impl Recording {
         }
         let manifest: Manifest = serde_json::from_value(raw).map_err(|e| foreign(&e))?;
         let mut notes = Vec::new();
-        let configs = read_configs(&folder.join("config.jsonl"), &mut notes)?;
+        let configs = read_configs(&parts, &mut notes)?;
         let mut batches = Vec::new();
-        for number in segments(folder, LAST_TABLE)? {
-            read_segment(folder, number, &mut batches, &mut notes);
+        for number in segments_of(&parts, LAST_TABLE)? {
+            read_segment(&parts, number, &mut batches, &mut notes);
         }
-        Ok(Recording { manifest, configs, batches, notes, folder: folder.to_owned() })
+        Ok(Recording { manifest, configs, batches, notes, parts })
     }
 
     /// A recording in another format, read from `file`: samples under one configuration, no switches.
@@ -381,7 +418,7 @@ impl Recording {
             configs: vec![ConfigAt { mono_ns, config }],
             batches,
             notes,
-            folder: file.to_owned(),
+            parts: Parts::Folder(file.to_owned()),
         }
     }
 
@@ -411,8 +448,9 @@ impl Recording {
     }
 }
 
-fn read_configs(path: &Path, notes: &mut Vec<String>) -> Result<Vec<ConfigAt>, Fault> {
-    let file = File::open(path).map_err(|e| failed("cannot read", path, &e))?;
+fn read_configs(parts: &Parts, notes: &mut Vec<String>) -> Result<Vec<ConfigAt>, Fault> {
+    let path = &parts.path("config.jsonl");
+    let file = parts.open("config.jsonl").map_err(|e| failed("cannot read", path, &e))?;
     let mut configs = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|e| failed("cannot read", path, &e))?;
@@ -439,11 +477,19 @@ fn contained<T>(step: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// Passes on the record batches of one stream, up to where it breaks off.
-pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(arrow_array::RecordBatch)) {
-    let opened = File::open(path).map_err(|e| e.to_string()).and_then(|f| {
-        // Unbuffered reads would cost a system call per column.
-        contained(|| StreamReader::try_new(BufReader::new(f), None))?.map_err(|e| e.to_string())
-    });
+pub(crate) fn stream(
+    parts: &Parts,
+    name: &str,
+    notes: &mut Vec<String>,
+    mut give: impl FnMut(arrow_array::RecordBatch),
+) {
+    // What Arrow writes in place of one more batch when it closes a stream.
+    const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    let path = parts.path(name);
+    let opened = parts
+        .open(name)
+        .map_err(|e| e.to_string())
+        .and_then(|from| contained(|| StreamReader::try_new(from, None))?.map_err(|e| e.to_string()));
     let mut reader = match opened {
         Ok(r) => r,
         Err(e) => {
@@ -457,7 +503,7 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
             Ok(None) => {
                 // Arrow's reader also takes a cut between two batches, or in the first bytes of one, for the
                 // end of the stream.
-                if !is_closed(path) {
+                if !parts.ends_with(name, END) {
                     notes.push(format!("{}: not closed, ends after {whole} batches", path.display()));
                 }
                 return;
@@ -470,24 +516,12 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
     }
 }
 
-/// Does the file end like a closed stream, that is, with a message without content (Arrow's IPC streaming
-/// format)?
-fn is_closed(path: &Path) -> bool {
-    const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
-    let mut last = [0; 8];
-    let read = File::open(path).and_then(|mut file| {
-        file.seek(SeekFrom::End(-8))?;
-        file.read_exact(&mut last)
-    });
-    read.is_ok() && last == END
-}
-
 /// The complete part of a segment, up to the first unreadable row, because later rows may depend on it.
-fn read_segment(folder: &Path, number: u32, batches: &mut Vec<Batch>, notes: &mut Vec<String>) {
+fn read_segment(parts: &Parts, number: u32, batches: &mut Vec<Batch>, notes: &mut Vec<String>) {
     let mut tables: Vec<(&str, Vec<arrow_array::RecordBatch>)> = Vec::new();
     for table in TABLES {
         let mut whole = Vec::new();
-        stream(&segment_path(folder, table, number), notes, |b| whole.push(b));
+        stream(parts, &segment_name(table, number), notes, |b| whole.push(b));
         tables.push((table, whole));
     }
     // There is one record batch per moment and table, in the same order, so the i-th of each table belong
@@ -501,7 +535,7 @@ fn read_segment(folder: &Path, number: u32, batches: &mut Vec<Batch>, notes: &mu
             let read = contained(|| read_rows(table, rows, &mut batch, &mut past))
                 .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)));
             if let Err(e) = read {
-                let path = segment_path(folder, table, number);
+                let path = parts.path(&segment_name(table, number));
                 notes.push(format!("{}: unreadable after {i} batches: {e}", path.display()));
                 return;
             }

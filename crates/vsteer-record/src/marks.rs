@@ -61,11 +61,16 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), Fault> {
 pub fn read(folder: &Path) -> Result<Vec<Mark>, Fault> {
     let path = folder.join(NAME);
     match fs::read(&path) {
-        Ok(text) => Ok(text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect()),
+        Ok(text) => Ok(of(&text)),
         // A recording in another format is a file, and has no marks.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(failed("cannot read", &path, &e)),
     }
+}
+
+/// The marks in a text.
+pub fn of(text: &[u8]) -> Vec<Mark> {
+    text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect()
 }
 
 #[cfg(test)]

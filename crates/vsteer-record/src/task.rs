@@ -6,6 +6,7 @@
 //! threads that ended before its oldest switch.
 
 use crate::folder::{ConfigAt, failed};
+use crate::parts::Parts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -119,8 +120,8 @@ pub struct Tasks {
 
 impl Tasks {
     /// Reads `task.jsonl` up to where it breaks off. If a line names no VM, the configurations do.
-    pub(crate) fn read(folder: &Path, configs: &[ConfigAt]) -> Tasks {
-        let bytes = fs::read(folder.join("task.jsonl")).unwrap_or_default();
+    pub(crate) fn read(parts: &Parts, configs: &[ConfigAt]) -> Tasks {
+        let bytes = parts.read("task.jsonl").unwrap_or_default();
         let lines = bytes.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<Task>(l).ok());
         let mut by_tid: BTreeMap<Tid, Vec<Task>> = BTreeMap::new();
         for mut task in lines {

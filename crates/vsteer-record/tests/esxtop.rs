@@ -449,3 +449,37 @@ proptest! {
         }
     }
 }
+
+/// A fuzz target found this: the export of a VM without vCPUs in its samples was refused with "holds no VM".
+#[test]
+fn an_export_of_a_vm_without_sampled_vcpus_is_read_again() {
+    let names = ["idle".to_owned()];
+    let (config, mut batches) = recording(&names, &[400, 300], 5_000_000_000);
+    let again = |config: &HostConfig, batches: &[Batch]| {
+        let mut text = Vec::new();
+        write::samples(&[config], batches, &mut text).unwrap();
+        read(&text)
+    };
+    for batch in &mut batches {
+        batch.threads.iter_mut().for_each(|t| t.role = Role::Worker);
+    }
+    let r = again(&config, &batches);
+    assert_eq!((r.config.vms.len(), r.config.vms[0].name.as_str()), (1, "idle"));
+    assert_eq!(r.batches.len(), batches.len());
+
+    // The vCPU is configured, but no sample has it.
+    let mut known = config.clone();
+    let thread = batches[0].threads[0].clone();
+    known.vms[0].threads = vec![VmThread {
+        tid: thread.tid,
+        role: Role::Vcpu(0),
+        affinity: CpuSet::first(4),
+        class: None,
+        cgroup: None,
+        prefers: None,
+        reserved: None,
+    }];
+    batches.iter_mut().for_each(|b| b.threads.clear());
+    let r = again(&known, &batches);
+    assert_eq!((r.config.vms.len(), r.config.vms[0].name.as_str()), (1, "idle"));
+}

@@ -1,12 +1,29 @@
-//! Ctrl-C and SIGTERM: ends loops in an orderly way.
+//! Ctrl-C and SIGTERM: ends loops in an orderly way, and within two seconds also what does not end by itself.
+//!
+//! vsteer reads files, sockets and answers of others, and any of them can stall a read. So a thread waits for
+//! the signal, gives the command a moment to notice it, and then ends the program. It does not do so in commands
+//! that undo changes: these need as long as the undoing takes, and a second signal ends them.
 
 #[cfg(feature = "host")]
 mod wait;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "host")]
 pub use wait::Woken;
+
+/// How long a command has to notice a signal.
+const NOTICES_WITHIN: Duration = Duration::from_millis(1500);
+/// How long a command that noticed it may take to close its files.
+const CLOSES_WITHIN: Duration = Duration::from_secs(30);
+
+/// What restores the terminal if the program is ended, set while a screen is shown.
+static AT_END: Mutex<Option<fn()>> = Mutex::new(None);
 
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
@@ -19,8 +36,15 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Begins to listen.
+    /// Begins to listen, for a command that may be ended at any point.
     pub fn listen() -> Interrupt {
+        let interrupt = Interrupt::listen_to_undo();
+        end_if_late();
+        interrupt
+    }
+
+    /// Begins to listen, for a command that has something to undo when it is interrupted.
+    pub fn listen_to_undo() -> Interrupt {
         let set = Arc::new(AtomicBool::new(false));
         for signal in SIGNALS {
             // Registered in this order: the first signal finds the flag unset and sets it, the second ends.
@@ -36,6 +60,55 @@ impl Interrupt {
 
     /// Has it come?
     pub fn is_set(&self) -> bool {
-        self.set.load(Ordering::Relaxed)
+        let set = self.set.load(Ordering::Relaxed);
+        if set {
+            NOTICED.store(true, Ordering::Relaxed);
+        }
+        set
     }
+}
+
+/// Has the command seen the signal? Then it is on its way out.
+static NOTICED: AtomicBool = AtomicBool::new(false);
+
+/// Sets what the thread of [`Interrupt::listen`] calls before it ends the program.
+#[cfg(feature = "host")]
+pub fn at_end(restore: Option<fn()>) {
+    *AT_END.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = restore;
+}
+
+/// The thread that waits needs no privilege, and commands that drop theirs cannot drop those of other threads.
+fn need_nothing() {
+    #[cfg(feature = "host")]
+    {
+        use vsteer_host::privilege::{CapabilitySet, Kept, confine};
+        let _ = confine(Kept { capabilities: CapabilitySet::empty(), writes_elsewhere: false }, &[]);
+    }
+}
+
+/// Starts the thread that ends the program if it does not end by itself. It sleeps until a signal comes.
+fn end_if_late() {
+    let Ok((mut read, written)) = UnixStream::pair() else { return };
+    for signal in SIGNALS {
+        if let Ok(written) = written.try_clone() {
+            let _ = signal_hook::low_level::pipe::register(signal, written);
+        }
+    }
+    let wait = move || {
+        need_nothing();
+        // An error means that no signal can be seen here; then the flag alone ends the command.
+        if read.read_exact(&mut [0]).is_err() {
+            return;
+        }
+        std::thread::sleep(NOTICES_WITHIN);
+        if NOTICED.load(Ordering::Relaxed) {
+            std::thread::sleep(CLOSES_WITHIN);
+        }
+        if let Some(restore) = AT_END.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            restore();
+        }
+        eprintln!("vsteer: stopped in the middle, because something did not answer");
+        std::process::exit(130);
+    };
+    let _ = std::thread::Builder::new().name("interrupt".to_owned()).spawn(wait);
 }

@@ -1,6 +1,4 @@
 //! The command line. Each command has one file under `command/`, which calls the crates that do the work.
-//!
-//! GAP(least-privilege): no command gives up the privileges that it no longer needs.
 
 mod cli;
 mod clock;

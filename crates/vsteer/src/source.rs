@@ -6,7 +6,7 @@ mod live;
 use crate::cli::Window;
 use crate::clock;
 #[cfg(feature = "host")]
-pub use live::{need_vms, open_host, open_host_with, opened, progress, request, tell};
+pub use live::{need_vms, only_watch, open_host, open_host_with, opened, progress, request, tell};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use vsteer_core::model::{self, HostModel};

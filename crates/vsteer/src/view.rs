@@ -5,7 +5,7 @@
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, open_host};
+use crate::source::{need_vms, only_watch, open_host};
 use crate::text::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -87,6 +87,7 @@ pub fn run(a: &Top) -> Result<(), Fault> {
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
+    only_watch(host.as_mut())?;
     let notes = host.take_notes();
     show(a, host.as_mut(), notes)
 }
@@ -148,8 +149,10 @@ fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<(), Fault
         table: TableState::default().with_selected(0),
         notes,
     };
+    crate::interrupt::at_end(Some(ratatui::restore));
     let mut terminal = ratatui::init();
     let result = live(&mut terminal, &mut view, host, a.updates);
+    crate::interrupt::at_end(None);
     ratatui::restore();
     result
 }

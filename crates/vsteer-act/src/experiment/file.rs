@@ -3,6 +3,7 @@
 //! Left out: what its commands do, because the person writes them.
 
 use std::path::Path;
+use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::Experiment;
 
@@ -25,7 +26,7 @@ pub fn parse(text: &str) -> Result<Experiment, Fault> {
 /// # Errors
 /// As [`parse`], with the file's name; if vsteer cannot read the file.
 pub fn read(file: &Path) -> Result<Experiment, Fault> {
-    let text = std::fs::read_to_string(file)
+    let text = vsteer_record::files::text_at_most(file, limits::TEXT_FILE)
         .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
     parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
 }

@@ -5,13 +5,13 @@
 //! experiment.
 
 use crate::locked::Locked;
-use crate::trusted;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::progress::{LOG_VERSION, check};
 use vsteer_experiment::{Event, Experiment};
+use vsteer_record::trusted;
 
 /// The log's name in its folder.
 pub const FILE: &str = "log.jsonl";

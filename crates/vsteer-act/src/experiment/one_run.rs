@@ -4,7 +4,6 @@
 
 use super::clocks::Clocks;
 use super::observing::{Observing, measure as measure_observed};
-use crate::trusted;
 use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::printed::printed;
@@ -12,6 +11,7 @@ use vsteer_core::setting::argv::Argv;
 use vsteer_experiment::description::Of;
 use vsteer_experiment::{Bad, Experiment, Run};
 use vsteer_host::shell::{self, End, LINK_LOST};
+use vsteer_record::trusted;
 
 /// Names of a run's files: the command's output, and its standard error.
 fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {

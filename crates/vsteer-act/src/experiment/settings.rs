@@ -9,6 +9,7 @@
 use super::{Carrier, Told, link, one_line};
 use crate::apply::Receipt;
 use crate::journal::{Entry, Journal, State};
+use crate::system_log::{self, By};
 use crate::watchdog::unix_ns;
 use std::time::Duration;
 use vsteer_core::forecast::Forecast;
@@ -133,22 +134,23 @@ impl Carrier<'_, '_> {
 
     /// One step per knob, from its first value.
     fn steps(&self) -> Vec<Step> {
-        let all = self.knobs.iter().zip(&self.found).zip(&self.experiment.factors);
-        let steps = all.filter_map(|((knob, found), factor)| {
-            let (knob, from) = (knob.as_ref()?, found.as_ref()?);
-            let at = knob.on.clone().unwrap_or_else(|| "host".into());
-            Some(Step {
-                vm: VmId(format!("knob:{at}:{}", knob.name)),
-                vm_name: at,
-                change: Change::Knob(setting::HostKnob {
-                    knob: Box::new(knob.clone()),
-                    from: from.clone(),
-                    to: factor.levels[0].clone(),
-                }),
-                reason: format!("experiment {}", self.experiment.name),
-            })
-        });
-        steps.collect()
+        (0..self.knobs.len()).filter_map(|f| self.step(f)).collect()
+    }
+
+    /// The step of one factor, from its first value to its first level. `None` if it has no knob.
+    fn step(&self, factor: usize) -> Option<Step> {
+        let (knob, from) = (self.knobs[factor].as_ref()?, self.found[factor].as_ref()?);
+        let at = knob.on.clone().unwrap_or_else(|| "host".into());
+        Some(Step {
+            vm: VmId(format!("knob:{at}:{}", knob.name)),
+            vm_name: at,
+            change: Change::Knob(setting::HostKnob {
+                knob: Box::new(knob.clone()),
+                from: from.clone(),
+                to: self.experiment.factors[factor].levels[0].clone(),
+            }),
+            reason: format!("experiment {}", self.experiment.name),
+        })
     }
 
     /// Sets a setting's levels and reads them back.
@@ -185,6 +187,7 @@ impl Carrier<'_, '_> {
             self.in_force[f] = None;
             let set = self.asked(&knob, |knob| knob::set(knob, &wanted))?;
             let Some(set) = set else { return Ok(Established::Anew) };
+            self.tell_log(f, &wanted, &set);
             if let Err(fault) = set {
                 let why = format!("refused: {}", one_line(&fault));
                 return Ok(Established::NotTaken(self.not_taken(f, wanted, why)));
@@ -208,7 +211,9 @@ impl Carrier<'_, '_> {
             for (f, knob, wanted) in words {
                 self.announce(&knob, &wanted, place)?;
                 self.in_force[f] = None;
-                if let Err(fault) = knob::set(&knob, &wanted) {
+                let set = knob::set(&knob, &wanted);
+                self.tell_log(f, &wanted, &set);
+                if let Err(fault) = set {
                     let why = format!("refused: {}", one_line(&fault));
                     return Ok(Established::NotTaken(self.not_taken(f, wanted, why)));
                 }
@@ -220,6 +225,17 @@ impl Carrier<'_, '_> {
         self.setting = Some(place.setting);
         self.pause(Duration::from_secs_f64(self.experiment.settle_s));
         Ok(Established::InForce)
+    }
+
+    /// Writes the change to the system's log, as one from the setting's first value.
+    fn tell_log(&self, factor: usize, wanted: &str, set: &Result<(), Fault>) {
+        let plan = self.journal.as_ref().and_then(|j| j.plan()).map_or("none", |(plan, _)| plan.id.as_str());
+        if let Some(mut step) = self.step(factor) {
+            if let Change::Knob(knob) = &mut step.change {
+                wanted.clone_into(&mut knob.to);
+            }
+            system_log::made(By::Experiment, plan, &step, set);
+        }
     }
 
     /// Writes to the journal before the change.
@@ -315,7 +331,7 @@ impl Carrier<'_, '_> {
             return Ok(Vec::new());
         }
         // Even if this process has changed nothing: an earlier process may have.
-        let Receipt { steps, .. } = crate::rollback(self.journal()?, &mut Knobs)?;
+        let Receipt { steps, .. } = crate::rollback(self.journal()?, &mut Knobs, By::Experiment)?;
         self.journal = None;
         Ok(steps)
     }

@@ -80,7 +80,7 @@ fn written(plan: &Plan) -> Result<PathBuf, Fault> {
     let folder = journal_folder().with_file_name("plans");
     let file = folder.join(format!("{}.json", plan.id));
     let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
-    crate::trusted::make_private_folder(&folder)?;
+    vsteer_record::trusted::make_private_folder(&folder)?;
     vsteer_record::files::replace(&file, &text)?;
     Ok(file)
 }

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vsteer_core::limits;
 use vsteer_core::span::duration;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 use vsteer_sla::control::Level;
@@ -118,7 +119,7 @@ impl Sla {
     /// # Errors
     /// If the file cannot be read; as [`Sla::parse`], with the file's name.
     pub fn read(file: &Path) -> Result<Sla, Fault> {
-        let text = std::fs::read_to_string(file)
+        let text = vsteer_record::files::text_at_most(file, limits::TEXT_FILE)
             .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         Sla::parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
     }

@@ -19,6 +19,7 @@ pub use file::{OtherHost, Sla, Source};
 use crate::apply::{Receipt, Setting};
 use crate::journal::journal_folder;
 use crate::steering::Steering;
+use crate::system_log::By;
 use crate::watchdog::unix_ns;
 use elsewhere::Hosts;
 use own::Resting;
@@ -165,7 +166,7 @@ impl<'a> Keeper<'a> {
             holder: Holder::new(sla.promises.clone(), asked.estimator, EFFORT),
             last: None,
             cut_ns: 0,
-            steering: Steering::new("weights for service levels (vsteer steer)", asked.watchdog),
+            steering: Steering::new(By::Steer, "weights for service levels (vsteer steer)", asked.watchdog),
             last_set: LastSet::default(),
             hosts: Hosts::new(&sla.hosts),
             asked,

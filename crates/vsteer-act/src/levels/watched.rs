@@ -12,10 +12,11 @@
 use super::file::Source;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vsteer_core::limits;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::follow::Follower;
-use vsteer_host::scrape::{LIMIT, Place};
+use vsteer_host::scrape::Place;
 use vsteer_record::access_log::Reader;
 use vsteer_record::prometheus::{Histogram, Scrape};
 use vsteer_sla::histogram::{self, Lots};
@@ -24,7 +25,7 @@ use vsteer_sla::histogram::{self, Lots};
 const REQUESTS_TO_TELL: usize = 50;
 /// How many periods to wait for a silent server.
 const WAITS: u32 = 3;
-/// A request to a server takes at most this part of a period, and at most [`LIMIT`].
+/// A request to a server takes at most this part of a period, and at most [`limits::SCRAPE_TIME`].
 const OF_A_PERIOD: u32 = 4;
 
 /// The source of a VM's requests, and what was read from it.
@@ -87,7 +88,7 @@ impl Watched {
         let by = match source {
             Source::Log { file, format } => By::Log(Followed::new(file, format.as_deref())?),
             Source::Metrics { place, histogram } => {
-                let text = place.fetch(LIMIT)?;
+                let text = place.fetch(limits::SCRAPE_TIME)?;
                 let scrape = Scrape::read(&text.text, histogram).map_err(|f| of_place(place, f))?;
                 scrape.checked().map_err(|f| of_place(place, f))?;
                 By::Histogram(Scraped {
@@ -105,7 +106,7 @@ impl Watched {
 
     /// Reads all sources. With `scrape`, asks all servers at once, each for a part of the period at most.
     pub fn look(all: &mut [Watched], scrape: bool, period: Duration) {
-        let limit = LIMIT.min(period / OF_A_PERIOD);
+        let limit = limits::SCRAPE_TIME.min(period / OF_A_PERIOD);
         std::thread::scope(|scope| {
             for Watched { by, ended, fault } in all {
                 match by {

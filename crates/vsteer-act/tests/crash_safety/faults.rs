@@ -4,7 +4,7 @@ use crate::world::{
     self, Mishap, Settings, Vm, World, applied, apply, apply_with, begin, folder, journal_path,
 };
 use std::cell::Cell;
-use vsteer_act::{Journal, State, preview, rollback};
+use vsteer_act::{By, Journal, State, preview, rollback};
 use vsteer_core::FaultKind;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Scope;
@@ -19,9 +19,13 @@ fn without_a_mishap_all_is_made_and_all_is_taken_back() {
     assert_eq!((receipt.state.as_str(), receipt.steps.len()), ("applied", STEPS));
     assert_eq!(w.settings(), applied());
     let mut journal = Journal::open(&receipt.journal).unwrap();
-    assert_eq!(rollback(&mut journal, &mut w).unwrap().steps.len(), STEPS);
+    assert_eq!(rollback(&mut journal, &mut w, By::Rollback).unwrap().steps.len(), STEPS);
     assert_eq!(w.settings(), begin());
-    assert_eq!(rollback(&mut journal, &mut w).unwrap().steps.len(), 0, "a second time there is nothing left");
+    assert_eq!(
+        rollback(&mut journal, &mut w, By::Rollback).unwrap().steps.len(),
+        0,
+        "a second time there is nothing left"
+    );
 }
 
 #[test]
@@ -105,11 +109,11 @@ fn who_cannot_be_asked_has_not_said_that_a_vm_is_gone() {
         let receipt = apply(&mut w, dir.path()).unwrap();
         let mut journal = Journal::open(&receipt.journal).unwrap();
         w.mishap = Some(Mishap::Unreachable(kind));
-        assert_eq!(rollback(&mut journal, &mut w).unwrap_err().kind, kind);
+        assert_eq!(rollback(&mut journal, &mut w, By::Rollback).unwrap_err().kind, kind);
         assert_eq!((w.settings(), journal.state()), (applied(), State::Applied), "{kind:?}");
         assert_eq!(journal.to_undo().len(), STEPS, "{kind:?}: all of it is still to be taken back");
         w.mishap = None;
-        rollback(&mut journal, &mut w).unwrap();
+        rollback(&mut journal, &mut w, By::Rollback).unwrap();
         assert_eq!((w.settings(), journal.state()), (begin(), State::RolledBack), "{kind:?}");
     }
 }
@@ -129,7 +133,7 @@ fn the_definition_of_a_vm_that_is_off_or_runs_anew_is_taken_back_and_its_new_run
         (a.run, a.weight) = (run, 70);
         w.save(&then);
         let mut journal = Journal::open(&receipt.journal).unwrap();
-        let steps = rollback(&mut journal, &mut w).unwrap().steps;
+        let steps = rollback(&mut journal, &mut w, By::Rollback).unwrap().steps;
         let a = then.remove("a").unwrap();
         let mut expected = begin();
         expected.insert("a".to_owned(), Vm { defined: 100, ..a });
@@ -160,13 +164,14 @@ fn what_cannot_be_taken_back_keeps_neither_the_other_vm_nor_the_order() {
         let mut w = World::at(dir.path());
         let receipt = apply(&mut w, dir.path()).unwrap();
         w.mishap = Some(Mishap::Unrestorable(n));
-        let fault = rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w).unwrap_err();
+        let fault =
+            rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w, By::Rollback).unwrap_err();
         assert!(fault.what.contains("does not answer"), "{fault}");
         // Newest first: a's emulator, a's second weight, b's vCPU, a's first weight.
         let done: Vec<&str> = w.restored.iter().map(|s| &s[..1]).collect();
         assert_eq!(done, [vec!["b"], vec!["a", "b"], vec!["a", "a", "a"], vec!["a", "a", "b"]][n], "n = {n}");
         w.mishap = None;
-        rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w).unwrap();
+        rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w, By::Rollback).unwrap();
         assert_eq!(w.settings(), begin(), "restoring {n} was refused once");
     }
 }

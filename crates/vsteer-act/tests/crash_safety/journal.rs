@@ -2,7 +2,7 @@
 
 use crate::world::{self, World, applied, apply, begin, folder, journal_path, plan};
 use std::fs;
-use vsteer_act::{Entry, Journal, State, rollback};
+use vsteer_act::{By, Entry, Journal, State, rollback};
 use vsteer_core::FaultKind;
 
 /// The newest step that whole lines announce, if it is not said to be done: it may have been made or not.
@@ -35,7 +35,7 @@ fn broken_off_at_every_byte_the_former_world_comes_back() {
             w.save(&begin());
             replay(&w, announced - less, *half);
             let mut journal = Journal::open(&receipt.journal).unwrap();
-            rollback(&mut journal, &mut w).unwrap();
+            rollback(&mut journal, &mut w, By::Rollback).unwrap();
             assert_eq!(
                 w.settings(),
                 begin(),
@@ -85,7 +85,7 @@ fn a_rollback_broken_off_at_every_byte_is_finished() {
     let mut w = World::at(dir.path());
     let receipt = apply(&mut w, dir.path()).unwrap();
     let before = fs::read(&receipt.journal).unwrap().len();
-    rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w).unwrap();
+    rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w, By::Rollback).unwrap();
     let whole = fs::read(&receipt.journal).unwrap();
     for cut in before..=whole.len() {
         fs::write(&receipt.journal, &whole[..cut]).unwrap();
@@ -97,7 +97,7 @@ fn a_rollback_broken_off_at_every_byte_is_finished() {
             w.save(&applied());
             w.mishap = None;
             take_back_newest(&mut w, &whole, restored);
-            rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w).unwrap();
+            rollback(&mut Journal::open(&receipt.journal).unwrap(), &mut w, By::Rollback).unwrap();
             assert_eq!(w.settings(), begin(), "cut at {cut}, {restored} restored");
             fs::write(&receipt.journal, &whole[..cut]).unwrap();
         }
@@ -118,7 +118,7 @@ fn what_is_set_again_after_it_was_taken_back_is_taken_back_again() {
     drop(journal);
     // As after a crash: from the file.
     let mut journal = Journal::open(&receipt.journal).unwrap();
-    rollback(&mut journal, &mut w).unwrap();
+    rollback(&mut journal, &mut w, By::Rollback).unwrap();
     assert_eq!((w.settings(), steps(&journal)), (begin(), Vec::new()));
 }
 
@@ -219,11 +219,12 @@ fn half_a_first_line_blocks_nothing() {
     for left in ["", "{\"begin\":{\"plan\":{\"ver", "\0\0\0\0"] {
         fs::write(journal_path(dir.path()), left).unwrap();
         assert!(Journal::pending(dir.path()).unwrap().is_empty(), "{left:?} is listed");
-        let receipt = rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
+        let receipt =
+            rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w, By::Rollback).unwrap();
         assert_eq!((receipt.plan, receipt.steps.len()), (plan().id, 0));
         fs::write(journal_path(dir.path()), left).unwrap();
         apply(&mut w, dir.path()).unwrap();
-        rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
+        rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w, By::Rollback).unwrap();
         assert_eq!(w.settings(), begin());
     }
     // What was set aside is kept beside it.

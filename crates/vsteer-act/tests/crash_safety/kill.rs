@@ -6,7 +6,7 @@ use crate::world::{World, applied, apply, apply_with, begin, folder, journal_pat
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use vsteer_act::{Entry, Journal, State, rollback, watch};
+use vsteer_act::{By, Entry, Journal, State, rollback, watch};
 use vsteer_core::plan::Plan;
 use vsteer_host::actuate::Actuate;
 
@@ -40,7 +40,7 @@ fn child() {
             return;
         }
         Ok("apply") => apply(&mut w, folder),
-        _ => rollback(&mut Journal::open(&journal_path(folder)).unwrap(), &mut w),
+        _ => rollback(&mut Journal::open(&journal_path(folder)).unwrap(), &mut w, By::Rollback),
     };
     if result.is_err() {
         std::process::exit(REFUSED);
@@ -117,7 +117,7 @@ fn killed_around_every_write_of_apply() {
                 continue;
             }
             (any, killed) = (true, killed + 1);
-            rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
+            rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w, By::Rollback).unwrap();
             assert_eq!(w.settings(), begin(), "killed {when} write {n}");
         }
         if !any {
@@ -138,7 +138,7 @@ fn killed_around_every_write_of_the_rollback() {
             apply(&mut w, dir.path()).unwrap();
             let status = run(dir.path(), "rollback", ("VSTEER_FAULT_KILL", format!("{when}:{n}")));
             killed += usize::from(status.signal() == Some(9));
-            rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
+            rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w, By::Rollback).unwrap();
             assert_eq!(w.settings(), begin(), "killed {when} write {n}");
         }
     }
@@ -168,7 +168,7 @@ fn a_disk_that_is_full_at_any_line_leaves_the_former_world_and_a_whole_journal()
         );
         // With room again the journal is whole, and a rollback ends it.
         let mut journal = Journal::open(&journal_path(dir.path())).unwrap();
-        rollback(&mut journal, &mut w).unwrap();
+        rollback(&mut journal, &mut w, By::Rollback).unwrap();
         assert_eq!(w.settings(), begin());
     }
 }

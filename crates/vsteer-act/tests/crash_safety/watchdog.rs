@@ -4,7 +4,7 @@ use crate::world::{Mishap, World, applied, apply_with, begin, folder, journal_pa
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use vsteer_act::{Entry, Journal, State, confirm, rollback, watch};
+use vsteer_act::{By, Entry, Journal, State, confirm, rollback, watch};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
@@ -53,7 +53,7 @@ fn a_later_application_of_the_same_plan_is_not_undone() {
     // Confirmed, or applied again with a time of its own.
     for again in [None, Some(in_ms(60_000))] {
         let (dir, mut w, deadline) = tried();
-        rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
+        rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w, By::Rollback).unwrap();
         assert_eq!(w.settings(), begin());
         let arm = |j: &mut Journal| again.map_or(Ok(()), |at| armed(at)(j));
         apply_with(&mut w, dir.path(), arm, || false).unwrap();

@@ -154,8 +154,15 @@ pub fn steps(config: &HostConfig, settings: &[Setting]) -> Result<Vec<Step>, Fau
 }
 
 fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault> {
-    let vm = config.vms.iter().find(|vm| vm.name == setting.vm).ok_or_else(|| {
-        let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
+    let mut called = config.vms.iter().filter(|vm| vm.name == setting.vm || vm.id.0 == setting.vm);
+    if let (Some(one), Some(other)) = (called.next(), called.next()) {
+        return Err(Fault::new(FaultKind::Usage, format!("--set: several VMs are called {:?}", setting.vm))
+            .because(format!("their ids are {} and {}", one.id.0, other.id.0))
+            .help("give the id in place of the name"));
+    }
+    let called = config.vms.iter().find(|vm| vm.name == setting.vm || vm.id.0 == setting.vm);
+    let vm = called.ok_or_else(|| {
+        let known: Vec<_> = config.vms.iter().map(|vm| crate::visible::line(&vm.name)).collect();
         Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
             .help(format!("use one of these VMs: {}", known.join(", ")))
     })?;

@@ -290,6 +290,9 @@ impl<'a> Taken<'a> {
     }
 }
 
+/// The most bytes that one tile takes in a frame: 256 pixels, in the form that needs most.
+const TILE_MOST: usize = 4096;
+
 fn broken() -> Fault {
     Fault::new(FaultKind::BadInput, "a frame of tiles is broken")
 }
@@ -331,6 +334,15 @@ impl Receiver {
 
 impl Decoder for Receiver {
     fn decode(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
+        // The sender names the size of the content, and the decoder makes room for it. No frame needs more than its tiles.
+        let tiles = self.size.width.div_ceil(TILE) * self.size.height.div_ceil(TILE);
+        let size = bytes.first_chunk::<4>().map_or(0, |n| u32::from_le_bytes(*n)) as usize;
+        let most = 12 + tiles * (1 + TILE_MOST);
+        if size > most {
+            return Err(
+                broken().because(format!("it names {size} bytes of content, and {most} are the most"))
+            );
+        }
         let body = lz4_flex::decompress_size_prepended(bytes).map_err(|e| broken().because(e))?;
         let mut taken = Taken(&body);
         let mut number =
@@ -577,6 +589,15 @@ mod tests {
             let mut got = vec![0; size.bytes()];
             receiver.present(&mut got).unwrap();
             prop_assert!(same(&pixels, &got));
+        }
+
+        /// A frame names the size of its content. A size that no frame needs takes no memory.
+        #[test]
+        fn a_size_that_no_frame_needs_is_refused(more in 1u32..) {
+            let mut receiver = Receiver::new(Size { width: 16, height: 16 });
+            let most = 12 + 1 + TILE_MOST as u32;
+            let refused = receiver.decode(&most.saturating_add(more).to_le_bytes()).unwrap_err();
+            prop_assert!(refused.to_string().contains("bytes of content"), "{refused}");
         }
 
         /// Received bytes may have any value.

@@ -271,4 +271,38 @@ mod tests {
         assert_eq!((0..200).filter(|_| ring.ask(all)).count(), super::super::ring::SLOTS);
         assert_eq!(ring.under_way() as usize, super::super::ring::SLOTS);
     }
+
+    /// Under Miri, which reorders what the atomics allow, each run is another order (CONTRIBUTING.md).
+    #[test]
+    fn both_sides_at_once_see_every_request_whole_and_in_order() {
+        const REQUESTS: u64 = 2 * super::super::ring::SLOTS as u64 + 7;
+        // SAFETY: all 0 is an empty page.
+        #[allow(unsafe_code)]
+        let ring: Box<Ring> = unsafe { Box::new(std::mem::zeroed()) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..REQUESTS {
+                    let request = loop {
+                        if let Some(request) = ring.take() {
+                            break request;
+                        }
+                        std::thread::yield_now();
+                    };
+                    assert_eq!(request, Asked { arrived_ns: n, units: 3 * n });
+                    ring.answer(n);
+                }
+            });
+            let (mut asked, mut heard) = (0, 0);
+            while heard < REQUESTS {
+                let room = asked < REQUESTS && ring.under_way() < super::super::ring::SLOTS as u32;
+                if room && ring.ask(Asked { arrived_ns: asked, units: 3 * asked }) {
+                    asked += 1;
+                }
+                if let Some(arrived_ns) = ring.hear() {
+                    assert_eq!(arrived_ns, heard);
+                    heard += 1;
+                }
+            }
+        });
+    }
 }

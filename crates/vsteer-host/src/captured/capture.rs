@@ -14,12 +14,14 @@ use crate::linux::cgroups;
 use crate::root::{Entry, Root, Seen};
 use crate::tree;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::tree::Wanted;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::own_folder::OwnFolder;
+use vsteer_record::shown_as;
 
 /// The most that a capture holds.
 pub const BYTES_MAX: u64 = 20 << 20;
@@ -94,7 +96,8 @@ pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Re
         let what = format!("the capture has {} MB, the limit is {} MB", bytes >> 20, BYTES_MAX >> 20);
         return Err(Fault::new(FaultKind::BadInput, what).help("capture fewer VMs: --vm NAME"));
     }
-    write(asked, &takings)?;
+    let held = OwnFolder::make_or_open(asked.folder)?.private()?;
+    write(&held.path(), asked.redact, &takings).map_err(|fault| shown_as(fault, asked.folder))?;
     let last = takings.pop().expect("two samples were taken");
     let files = takings.iter().chain([&last]).map(|t| t.seen.len()).sum();
     Ok(Captured { files, bytes, vms: last.config.vms.len(), unread: last.unread })
@@ -178,13 +181,10 @@ fn names(root: &Path, takings: &[Taking]) -> Result<Names, Fault> {
     Ok(names)
 }
 
-fn write(asked: &Asked<'_>, takings: &[Taking]) -> Result<(), Fault> {
-    folder(asked.folder)?;
-    let private = std::fs::Permissions::from_mode(0o700);
+fn write(into: &Path, redact: bool, takings: &[Taking]) -> Result<(), Fault> {
     let failed = |path: &Path, e: &std::io::Error| Fault::io(format!("cannot write {}", path.display()), e);
-    std::fs::set_permissions(asked.folder, private).map_err(|e| failed(asked.folder, &e))?;
     for Taking { seen, taken, .. } in takings {
-        let look = asked.folder.join(&taken.folder);
+        let look = into.join(&taken.folder);
         folder(&look)?;
         for (path, entry) in seen {
             let at: PathBuf = look.join(path.trim_start_matches('/'));
@@ -204,11 +204,11 @@ fn write(asked: &Asked<'_>, takings: &[Taking]) -> Result<(), Fault> {
     let manifest = Manifest {
         format: FORMAT,
         vsteer: env!("CARGO_PKG_VERSION").to_owned(),
-        redacted: asked.redact,
+        redacted: redact,
         looks: takings.iter().map(|t| t.taken.clone()).collect(),
     };
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is plain data");
-    let at = asked.folder.join(MANIFEST);
+    let at = into.join(MANIFEST);
     file(&at, &text).map_err(|e| failed(&at, &e))
 }
 

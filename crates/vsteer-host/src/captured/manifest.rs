@@ -48,9 +48,16 @@ impl Manifest {
                 .help("make one: vsteer capture -o FOLDER")
         };
         let bytes = root.bytes(MANIFEST).map_err(|e| bad(format!("cannot read {MANIFEST}: {e}")))?;
-        let manifest: Manifest =
-            serde_json::from_slice(&bytes).map_err(|e| bad(format!("{MANIFEST}: {e}")))?;
-        manifest.check().map_err(|why| bad(format!("{MANIFEST}: {why}")))?;
+        Manifest::parse(&bytes).map_err(|why| bad(format!("{MANIFEST}: {why}")))
+    }
+
+    /// Reads and checks its text.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn parse(bytes: &[u8]) -> Result<Manifest, String> {
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        manifest.check()?;
         Ok(manifest)
     }
 

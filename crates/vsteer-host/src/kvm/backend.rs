@@ -4,6 +4,7 @@ use super::host::{KvmHost, Options};
 use crate::actuate::Actuate;
 use crate::backend::{Backend, Changing, Host, Request};
 use crate::observe::{CollectorChoice, Observe};
+use crate::privilege::{CapabilitySet, Kept};
 use vsteer_bpf::Observer;
 use vsteer_core::nouns::{Batch, Collector, Manager};
 use vsteer_core::plan::Plan;
@@ -78,6 +79,15 @@ impl Host for KvmHost {
 
     fn is_scheduled_here(&self) -> bool {
         true
+    }
+
+    fn still_needs(&mut self) -> Option<Kept> {
+        let looks = self.looks_into_processes();
+        let tracing = if looks { CapabilitySet::SYS_PTRACE } else { CapabilitySet::empty() };
+        // A QEMU that starts later may not name its threads. Its monitor's socket belongs to its own user.
+        let capabilities = CapabilitySet::DAC_OVERRIDE | tracing | self.updates_tables();
+        // Landlock forbids looking into other processes.
+        Some(Kept { capabilities, writes_elsewhere: looks || self.may_start_libvirt() })
     }
 
     fn has_second(&self) -> bool {

@@ -9,9 +9,9 @@
 //! an agent starts later, it sends any byte and gets the answer again.
 //!
 //! Source: `Documentation/filesystems/proc.rst` (Linux 6.12) for `/proc/net/unix`.
-//!
-//! GAP(agent-socket): vsteer connects to a guest agent's socket without checking whose it is.
 
+use super::socket;
+use crate::linux::task;
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ impl Channels {
         for vm in vms {
             named.insert(&vm.id);
             if !self.open.contains_key(&vm.id)
-                && let Some(stream) = socket_of(root, vm.pid).and_then(|path| told(&path).ok())
+                && let Some(stream) = channel_of(root, vm.pid)
             {
                 self.open.insert(vm.id.clone(), stream);
             }
@@ -73,8 +73,13 @@ impl Channels {
     }
 }
 
-fn told(path: &str) -> std::io::Result<UnixStream> {
-    let mut stream = UnixStream::connect(path)?;
+/// The channel of a VM's process, opened.
+fn channel_of(root: &Root, pid: u32) -> Option<UnixStream> {
+    let user = task::user(root, pid)?;
+    told(socket::connect(&socket_of(root, pid)?, user).ok()?).ok()
+}
+
+fn told(mut stream: UnixStream) -> std::io::Result<UnixStream> {
     stream.set_nonblocking(true)?;
     stream.write_all(ON)?;
     Ok(stream)
@@ -140,7 +145,7 @@ mod tests {
         let found = socket_of(&root, std::process::id()).unwrap();
         assert_eq!(Path::new(&found), path);
         let mut channels = Channels::default();
-        channels.open.insert(VmId("x".to_owned()), told(&found).unwrap());
+        channels.open.insert(VmId("x".to_owned()), channel_of(&root, std::process::id()).unwrap());
         let (mut guest, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(guest.try_clone().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "on");

@@ -13,15 +13,11 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
 
 /// The version of the protocol.
 const VERSION: u64 = 1;
-/// Time limit of one request. libvirt itself gives QEMU's monitor 30 s in places, but vsteer cannot steer a
-/// host that slow.
-const REQUEST_LIMIT: Duration = Duration::from_secs(20);
-/// The longest answer: a list of 1,000 VMs with two XML descriptions each has some 30 MB.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// The executable's name, and the environment variable that names another one.
 const PROGRAM: &str = "vsteer-libvirt";
 const VARIABLE: &str = "VSTEER_LIBVIRT";
@@ -90,7 +86,7 @@ impl Client {
             uri: uri.to_owned(),
             write,
             process: None,
-            limit: REQUEST_LIMIT,
+            limit: limits::LIBVIRT_TIME,
             program: None,
             reached: false,
             undescribed: Vec::new(),
@@ -310,7 +306,7 @@ fn converse(process: &mut Process, request: &Value, limit: Duration) -> Result<V
             return Ok(std::mem::replace(&mut process.rest, after));
         }
         searched = process.rest.len();
-        if searched > ANSWER_BYTES_MAX {
+        if searched > limits::LIBVIRT_BYTES {
             return Err(Trouble::TooLong);
         }
         let left = deadline.saturating_duration_since(Instant::now());

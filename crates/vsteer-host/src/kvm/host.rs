@@ -12,8 +12,9 @@ use super::inventory::{Inventory, no_such_vm};
 use super::slow::SlowCounters;
 use crate::backend::Timers;
 use crate::linux::schedstat::{Polled, Schedstat};
-use crate::linux::{pcpu, task};
+use crate::linux::{pcpu, task, topology};
 use crate::observe::{CollectorChoice, Observe};
+use crate::privilege::{CapabilitySet, EBPF, lacking, missing, name, proc_is_hidden, without};
 use crate::root::Root;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -65,6 +66,7 @@ impl KvmHost {
     /// `Unsupported` if the caller demands eBPF but it is not available. A host without VMs is not a fault.
     pub fn open(options: Options) -> Result<KvmHost, Fault> {
         let root = Root::live()?;
+        need_processes(&root)?;
         let inventory = Inventory::new(root, options.connect.clone(), options.vms.clone());
         let mut host = KvmHost {
             inventory,
@@ -131,6 +133,31 @@ impl KvmHost {
         self.ebpf.as_ref().and(self.schedstat.as_ref()).map(Schedstat::collector)
     }
 
+    /// Does it need to look into other processes, to see where memory is or to find VMs of programs other than QEMU?
+    /// Without any VM nobody knows which programs will run VMs.
+    pub(super) fn looks_into_processes(&self) -> bool {
+        let (root, vms) = (&self.inventory.root, &self.inventory.vms);
+        let nodes = topology::read(root).map_or(1, |t| t.nodes().len());
+        let foreign = vms.is_empty() || vms.iter().any(|vm| vm.process.line.program.is_some());
+        foreign || nodes > 1 || proc_is_hidden(root)
+    }
+
+    /// Could asking the named libvirt start its daemon, which then inherits all limits? A client starts the daemon of a
+    /// user's own session.
+    pub(super) fn may_start_libvirt(&self) -> bool {
+        self.options.connect.as_deref().is_some_and(|uri| uri.contains("/session"))
+    }
+
+    /// What it needs to count threads that start later. Since Linux 5.19 an open table is enough; before, the kernel
+    /// asks for the capability at each call.
+    pub(super) fn updates_tables(&self) -> CapabilitySet {
+        let Some(observer) = &self.ebpf else { return CapabilitySet::empty() };
+        let needed =
+            [CapabilitySet::empty(), CapabilitySet::BPF, CapabilitySet::BPF | CapabilitySet::PERFMON];
+        let enough = |keep: &CapabilitySet| without(!*keep, || observer.can_watch()).is_ok();
+        needed.into_iter().find(enough).unwrap_or(CapabilitySet::all())
+    }
+
     fn start_counting(&mut self) -> Result<(), Fault> {
         if self.options.collector == CollectorChoice::Schedstat {
             self.schedstat = Some(Schedstat::new());
@@ -140,7 +167,7 @@ impl KvmHost {
         let mut room = self.options.ebpf.clone();
         // Makes room for twice as many threads, because workers appear and VMs start.
         room.threads = room.threads.max(threads as u32 * 2);
-        match Observer::start(room) {
+        match Observer::start(room).map_err(named) {
             Ok(observer) => self.ebpf = Some(observer),
             Err(fault) => self.without_ebpf(fault)?,
         }
@@ -152,7 +179,10 @@ impl KvmHost {
             return Err(fault);
         }
         let cause = fault.cause.map_or_else(String::new, |c| format!(": {c}"));
-        self.inventory.note(format!("vsteer counts with schedstat instead of eBPF ({}{cause})", fault.what));
+        let lacks = missing(EBPF).iter().map(name).collect::<Vec<_>>().join(" and ");
+        let lacks = if lacks.is_empty() { lacks } else { format!("; vsteer lacks {lacks}") };
+        self.inventory
+            .note(format!("vsteer counts with schedstat instead of eBPF ({}{cause}{lacks})", fault.what));
         self.ebpf = None;
         self.schedstat = Some(Schedstat::new());
         Ok(())
@@ -276,6 +306,24 @@ impl Observe for KvmHost {
         }
         Ok(batch)
     }
+}
+
+/// The fault, with the capabilities that are missing.
+fn named(fault: Fault) -> Fault {
+    if fault.kind != FaultKind::NoPrivilege || missing(EBPF).is_empty() {
+        return fault;
+    }
+    fault.help(format!("{}, or use the polling collector: --collector schedstat", lacking(EBPF)))
+}
+
+/// Refuses a `/proc` that does not even show this process: "no VM is running" would be wrong.
+fn need_processes(root: &Root) -> Result<(), Fault> {
+    if task::user(root, std::process::id()).is_some() {
+        return Ok(());
+    }
+    Err(Fault::new(FaultKind::NothingThere, "cannot see the processes of this host")
+        .because("/proc does not show this process")
+        .help("mount it: mount -t proc proc /proc"))
 }
 
 fn now_ns(clock: ClockId) -> u64 {

@@ -1,34 +1,30 @@
 //! Finds the VMs of this machine, the manager that owns each, and the threads that belong to it.
 //!
 //! libvirt's list and `/proc` show the same processes. vsteer joins the two by the UUID on QEMU's command
-//! line, because the place of libvirt's pid files depends on its build and mount namespace. A QEMU that no
-//! libvirt lists has no manager. vsteer asks a libvirt again only if a new QEMU appears, but lists the
+//! line and by evidence that an ordinary user cannot fake ([`super::identity`]). A QEMU that no libvirt lists
+//! has no manager. vsteer asks a libvirt again only if a new QEMU appears, but lists the
 //! threads each time.
 //!
 //! Left out: libvirt's remote connections. vsteer measures threads on this machine, so it leaves out a VM
 //! without a process here, and prints a note.
-//!
-//! GAP(vm-identity): if two processes claim to be one VM of libvirt, the choice between them is silent.
 
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
 use super::roles::{self, Known};
-use super::{qmp, xml};
+use super::{identity, qmp, xml};
 use crate::actuate::Run;
 use crate::linux::cgroups::Cgroups;
 use crate::linux::task;
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use vsteer_core::limits;
 use vsteer_core::nouns::{Manager, Role, Tid, VmId};
 use vsteer_core::{Fault, FaultKind};
 
 /// If a QEMU is younger than this, its libvirt may not list it as active yet.
 const YOUNG_S: u64 = 60;
-
-/// How long one look at the VMs may wait for monitors in all.
-const MONITORS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A VM with its process.
 #[derive(Debug, Clone)]
@@ -105,11 +101,15 @@ impl Inventory {
         }
     }
 
-    /// Adds a note, unless it was made before.
+    /// Adds a note, unless it was made before. A note names VMs and processes, and anyone can start more of
+    /// these, so the number of notes has a limit.
     pub fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
-        if !self.notes.contains(&text) {
+        if self.notes.len() < limits::NOTES && !self.notes.contains(&text) {
             self.notes.push(text);
+            if self.notes.len() == limits::NOTES {
+                self.notes.push(format!("vsteer makes no more than {} notes", limits::NOTES));
+            }
         }
     }
 
@@ -190,7 +190,13 @@ impl Inventory {
     fn join(&mut self, mut qemus: Vec<Process>, listed: Vec<(Manager, Listed)>) -> Vec<Vm> {
         let mut vms: Vec<Vm> = Vec::new();
         for (manager, vm) in listed {
-            let Some(at) = best_match(&qemus, &vm) else {
+            let domain = xml::parse(&vm.xml)
+                .map_err(|e| self.note(format!("cannot read the definition of VM {:?}: {e}", vm.name)));
+            let domain = domain.ok();
+            let user = domain.as_ref().and_then(|d| d.user);
+            let chosen = identity::choose(&qemus, &vm, user, rustix::process::geteuid().as_raw());
+            chosen.notes.into_iter().for_each(|note| self.note(note));
+            let Some(at) = chosen.at else {
                 self.note(format!(
                     "VM {:?} of {} has no process on this machine: measure it on the machine where it runs",
                     vm.name,
@@ -199,30 +205,22 @@ impl Inventory {
                 continue;
             };
             let process = qemus.remove(at);
-            let domain = xml::parse(&vm.xml)
-                .map_err(|e| self.note(format!("cannot read the definition of VM {:?}: {e}", vm.name)));
             vms.push(Vm {
                 id: VmId(vm.uuid.to_ascii_lowercase()),
                 name: vm.name.clone(),
                 manager,
                 process,
-                domain: domain.ok(),
+                domain,
                 listed: Some(vm),
                 asked: None,
             });
         }
         if self.connect.is_none() {
+            // If two claim one UUID, the one that a person can have started comes second.
+            qemus.sort_by_key(|q| (q.is_a_persons(), q.start_ticks));
             vms.extend(qemus.into_iter().map(unlisted));
         }
-        // Two libvirts may run VMs with the same UUID (a copied definition). Then the id of the second VM
-        // comes from its process.
-        let mut taken = BTreeSet::new();
-        for vm in &mut vms {
-            if !taken.insert(vm.id.clone()) {
-                vm.id = id_of(&vm.process);
-                taken.insert(vm.id.clone());
-            }
-        }
+        self.tell_apart(&mut vms);
         vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, &vm.name, &vm.id)));
         for vm in &vms {
             match &vm.manager {
@@ -242,13 +240,30 @@ impl Inventory {
         vms
     }
 
+    /// Two libvirts may run VMs with the same UUID (a copied definition), and anyone can write a UUID on a
+    /// command line. The id of the second VM comes from its process.
+    fn tell_apart(&mut self, vms: &mut [Vm]) {
+        let mut taken: BTreeMap<VmId, u32> = BTreeMap::new();
+        for vm in vms {
+            let pid = vm.process.pid;
+            if let Some(first) = taken.get(&vm.id).copied() {
+                let uuid = std::mem::replace(&mut vm.id, id_of(&vm.process));
+                self.note(format!(
+                    "processes {first} and {pid} both have the UUID {}: vsteer measures both, and calls the second {}",
+                    uuid.0, vm.id.0
+                ));
+            }
+            taken.insert(vm.id.clone(), pid);
+        }
+    }
+
     /// Asks the monitors of VMs whose threads' names do not show the vCPUs, once each.
     fn ask_monitors(&mut self, vms: &mut [Vm]) {
         if !self.root.is_live() {
             return;
         }
         // However many processes pose as VMs: the others are asked at the next look.
-        let end = Instant::now() + MONITORS_WITHIN;
+        let end = Instant::now() + limits::MONITORS_TIME;
         for vm in vms.iter_mut().filter(|vm| vm.process.origin == Origin::Nobody) {
             let key = (vm.process.pid, vm.process.start_ticks);
             if !self.monitors.contains_key(&key) && Instant::now() > end {
@@ -360,6 +375,12 @@ fn unlisted(process: Process) -> Vm {
     let program = line.program.as_deref().unwrap_or("qemu");
     let name = line.name.clone().filter(|n| !n.is_empty());
     let name = name.unwrap_or_else(|| format!("{program}-{}", process.pid));
+    let name = if name.chars().count() > limits::VM_NAME {
+        let begin: String = name.chars().take(limits::VM_NAME - 30).collect();
+        format!("{begin}... (process {})", process.pid)
+    } else {
+        name
+    };
     let id = id.unwrap_or_else(|| id_of(&process));
     Vm { id, name, manager, process, listed: None, domain: None, asked: None }
 }
@@ -367,17 +388,6 @@ fn unlisted(process: Process) -> Vm {
 fn id_of(process: &Process) -> VmId {
     let vmm = if process.line.program.is_some() { "kvm" } else { "qemu" };
     VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks))
-}
-
-/// The process of a listed VM: the one with its UUID. If several have it (copies, other libvirts), the one
-/// that agrees best.
-fn best_match(qemus: &[Process], vm: &Listed) -> Option<usize> {
-    let uuid = vm.uuid.to_ascii_lowercase();
-    let agreement = |q: &Process| {
-        (q.origin == Origin::Libvirt, q.line.libvirt_id == vm.id, q.line.name.as_deref() == Some(&vm.name))
-    };
-    let same = qemus.iter().enumerate().filter(|(_, q)| q.line.uuid.as_deref() == Some(&uuid));
-    same.max_by_key(|(_, q)| agreement(q)).map(|(i, _)| i)
 }
 
 /// Does `pattern` match the VM: its id, its name, or a pattern in which `*` stands for any characters?

@@ -16,6 +16,7 @@ use super::vmms;
 use crate::linux::task::{self, text};
 use crate::root::Root;
 use std::collections::BTreeMap;
+use vsteer_core::limits;
 use vsteer_core::nouns::Tid;
 
 /// A process that runs a VM: a QEMU, or another VMM.
@@ -29,6 +30,18 @@ pub struct Process {
     pub line: CommandLine,
     /// The manager that started it, as far as vsteer can see.
     pub origin: Origin,
+    /// The user it runs as (its effective user id); `None` if unreadable.
+    pub user: Option<u32>,
+    /// The text of its `/proc/PID/cgroup`.
+    pub cgroup: String,
+}
+
+impl Process {
+    /// Can it be a person's? Debian and its relatives give people the numbers from 1,000 on, and services
+    /// those below. 65534 is nobody. libvirt's own user is 64055 on Debian.
+    pub fn is_a_persons(&self) -> bool {
+        self.user.is_some_and(|user| (1000..60_000).contains(&user) || user >= 65_534)
+    }
 }
 
 /// The manager that started a QEMU.
@@ -62,7 +75,7 @@ pub fn find(root: &Root) -> Found {
         root.names("/proc").unwrap_or_default().iter().filter_map(|n| n.parse().ok()).collect();
     pids.sort_unstable();
     for pid in pids {
-        let Some(arguments) = text(root, &format!("/proc/{pid}/cmdline")) else { continue };
+        let Some(arguments) = command_line_of(root, pid) else { continue };
         if arguments.is_empty() {
             if vhosts_apart && let Some(of) = vhost_name(root, pid) {
                 found.vhosts.entry(of).or_default().push(Tid(pid));
@@ -74,8 +87,10 @@ pub fn find(root: &Root) -> Found {
         let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
         let Some(line) = line else { continue };
         let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
-        let origin = origin(root, pid, &line);
-        found.qemus.push(Process { pid, start_ticks: stat.start_ticks, line, origin });
+        let cgroup = text(root, &format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let user = task::user(root, pid);
+        let origin = origin(root, &cgroup, user, &line);
+        found.qemus.push(Process { pid, start_ticks: stat.start_ticks, line, origin, user, cgroup });
     }
     found
 }
@@ -93,9 +108,18 @@ fn vhosts_are_processes(release: &str) -> bool {
     }
 }
 
-fn origin(root: &Root, pid: u32, line: &CommandLine) -> Origin {
-    let cgroups = text(root, &format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    if cgroups.contains("/kubepods") {
+/// The arguments of a process, each ended by a zero byte. A process can make its command line as long as its
+/// memory, and vsteer reads that of every process.
+fn command_line_of(root: &Root, pid: u32) -> Option<String> {
+    let bytes = root.bytes_at_most(&format!("/proc/{pid}/cmdline"), limits::COMMAND_LINE).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What the process says of itself counts only if its user could be the manager's: any user can write a number
+/// of Proxmox on a command line, or make a group named `kubepods` among their own.
+fn origin(root: &Root, cgroups: &str, user: Option<u32>, line: &CommandLine) -> Origin {
+    let in_pod = |path: &str| path.contains("/kubepods") && !path.contains(":/user.slice/");
+    if cgroups.lines().any(in_pod) {
         return Origin::KubeVirt;
     }
     if line.of_libvirt {
@@ -105,7 +129,8 @@ fn origin(root: &Root, pid: u32, line: &CommandLine) -> Origin {
         line.pid_file.as_deref().is_some_and(|f| f.contains("/qemu-server/")) || root.has_folder("/etc/pve")
     };
     match line.proxmox_id {
-        Some(id) if kept_by_proxmox() => Origin::Proxmox(id),
+        // Proxmox runs every QEMU as root.
+        Some(id) if user.is_none_or(|user| user == 0) && kept_by_proxmox() => Origin::Proxmox(id),
         _ => Origin::Nobody,
     }
 }

@@ -9,27 +9,20 @@
 //!
 //! Left out: monitors over TCP, and everything else a monitor could report.
 
-use crate::linux::task::text;
+use super::socket;
+use crate::linux::task::{self, text};
 use crate::root::Root;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use vsteer_core::limits;
 use vsteer_core::nouns::Tid;
-
-const LIMIT: Duration = Duration::from_millis(500);
-/// The most lines to read before the answer. A monitor sends fewer, even with events in between.
-const LINES_MAX: usize = 200;
-/// The most bytes of a line: an answer for 1,000 vCPUs has some 200 kB.
-const BYTES_MAX: usize = 1 << 20;
 
 /// The vCPU of each thread of the process `pid`, from its monitor at `path`.
 ///
-/// Any user can start a process that looks like a QEMU. So the socket and the process behind it must belong to the user
-/// of `pid`, and the answer has a limit in bytes and in total time: whoever drips bytes or sends without end is left
-/// alone.
+/// Any user can start a process that looks like a QEMU. So vsteer connects as [`socket::connect`] says, and the
+/// answer has a limit in bytes and in total time.
 ///
 /// # Errors
 /// A sentence with the reason: another client is connected, the monitor does not answer, or it answers
@@ -39,35 +32,17 @@ pub fn vcpu_threads(root: &Root, pid: u32, path: &str) -> Result<BTreeMap<Tid, u
     if is_taken(&sockets, path) {
         return Err(format!("another program is connected to its monitor {path}"));
     }
-    let user = text(root, &format!("/proc/{pid}/status")).and_then(|status| user_of(&status));
-    let user = user.ok_or("vsteer cannot read whose process it is")?;
-    ask(path, user, Instant::now() + LIMIT)
-}
-
-/// The effective user in a text of `/proc/PID/status`.
-fn user_of(status: &str) -> Option<u32> {
-    let ids = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
-    ids.split_ascii_whitespace().nth(1)?.parse().ok()
+    let user = task::user(root, pid).ok_or("vsteer cannot read whose process it is")?;
+    ask(path, user, Instant::now() + limits::MONITOR_TIME)
 }
 
 fn ask(path: &str, user: u32, end: Instant) -> Result<BTreeMap<Tid, u32>, String> {
-    // If the path belongs to another mount namespace, or another user owns its folder, the connection simply
-    // fails.
-    let cannot = |e: &dyn std::fmt::Display| format!("cannot connect to its monitor {path}: {e}");
-    let owner = std::fs::symlink_metadata(path).map_err(|e| cannot(&e))?;
-    if owner.uid() != user {
-        return Err(format!("its monitor {path} belongs to another user"));
-    }
-    let mut stream = connect(path).map_err(|e| cannot(&e))?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream).map_err(|e| cannot(&e))?;
-    if peer.uid.as_raw() != user {
-        return Err(format!("another user's process answers at its monitor {path}"));
-    }
+    let mut stream = socket::connect(path, user).map_err(|why| format!("its monitor {path} {why}"))?;
     let late = |e: std::io::Error| format!("its monitor {path} does not answer: {e}");
     let request = "{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpus-fast\",\"id\":\"vsteer\"}\n";
     let (mut unread, mut total, mut lines, mut asked) = (Vec::new(), 0, 0, false);
     let mut bytes = [0; 4096];
-    while total < BYTES_MAX && lines < LINES_MAX {
+    while total < limits::MONITOR_BYTES && lines < limits::MONITOR_LINES {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
@@ -93,17 +68,6 @@ fn ask(path: &str, user: u32, end: Instant) -> Result<BTreeMap<Tid, u32>, String
         }
     }
     Err(format!("its monitor {path} does not report its vCPUs"))
-}
-
-/// Connects without waiting: a listener whose queue is full would block a connection for ever.
-fn connect(path: &str) -> std::io::Result<UnixStream> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
 }
 
 /// The answer to `query-cpus-fast`; `None` for any other line.
@@ -135,6 +99,8 @@ pub fn is_taken(sockets: &str, path: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
 
     /// Serves one client by `serve`, and asks it as `user`.
     fn asked(
@@ -156,7 +122,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
-            let said = ask(path.to_str().unwrap(), user, Instant::now() + LIMIT);
+            let said = ask(path.to_str().unwrap(), user, Instant::now() + limits::MONITOR_TIME);
             let took = begun.elapsed();
             if said.is_err() {
                 // It may not have been asked at all.
@@ -172,16 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_of_this_user_is_asked_and_one_of_another_is_not() {
+    fn a_monitor_answers() {
         let serve = |mut stream: UnixStream| {
             let _ = stream.write_all(b"{\"QMP\": {}}\n");
             let _ = stream.read(&mut [0; 1000]);
             let _ = stream.write_all(b"{\"return\": {}}\n{\"event\": 1}\n{\"return\":[{\"cpu-index\":0,\"thread-id\":71}],\"id\":\"vsteer\"}\n");
         };
         assert_eq!(asked(own(), serve).0.unwrap(), BTreeMap::from([(Tid(71), 0)]));
-        let refused = asked(own() + 1, |_| ()).0.unwrap_err();
-        assert!(refused.contains("belongs to another user"), "{refused}");
-        assert_eq!(user_of("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
     }
 
     #[test]
@@ -195,7 +158,7 @@ mod tests {
         let flood = |mut stream: UnixStream| while stream.write_all(&[b'x'; 65_536]).is_ok() {};
         let lines = |mut stream: UnixStream| while stream.write_all(b"{}\n{}\n{}\n").is_ok() {};
         for (said, took) in [asked(own(), drip), asked(own(), flood), asked(own(), lines)] {
-            assert!(said.is_err() && took < 3 * LIMIT, "{said:?} {took:?}");
+            assert!(said.is_err() && took < 3 * limits::MONITOR_TIME, "{said:?} {took:?}");
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Domain {
     pub memory_mode: Option<String>,
     /// `<numatune><memory nodeset=…>`.
     pub memory_nodes: Option<CpuSet>,
+    /// The user of the VM's QEMU: `<seclabel model='dac'><label>+USER:+GROUP`.
+    pub user: Option<u32>,
 }
 
 impl Domain {
@@ -61,7 +63,18 @@ pub fn parse(xml: &str) -> Result<Domain, String> {
         topology,
         memory_mode: tune.and_then(|t| t.attribute("mode")).map(str::to_owned),
         memory_nodes: tune.and_then(|t| t.attribute("nodeset")?.parse().ok()),
+        user: root.children().filter(|c| c.has_tag_name("seclabel")).find_map(user),
     })
+}
+
+/// The user of a label for file permissions. A number has a `+` before it; names are left out, because libvirt
+/// writes numbers.
+fn user(seclabel: Node<'_, '_>) -> Option<u32> {
+    if seclabel.attribute("model") != Some("dac") {
+        return None;
+    }
+    let label = child(seclabel, "label")?.text()?.trim();
+    label.split(':').next()?.trim_start_matches('+').parse().ok()
 }
 
 pub(super) fn child<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {

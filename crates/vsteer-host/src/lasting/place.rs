@@ -8,20 +8,18 @@
 use super::replace;
 use crate::shell::{self, quoted};
 use rustix::fs::OFlags;
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
+use vsteer_core::limits;
 use vsteer_core::setting::argv::Argv;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::trusted;
 
 /// Looking at files, or writing one.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Linux gives a command's word 128 KiB (MAX_ARG_STRLEN); quoting lengthens a text.
 const TEXT_MAX: usize = 96 << 10;
-/// Largest file that is read here. A boot loader's menu has some 100 KiB.
-const READ_MAX: u64 = 4 << 20;
 
 /// A machine whose settings are kept.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,33 +32,21 @@ impl std::fmt::Display for Place<'_> {
     }
 }
 
-/// Opens an ordinary file or one of the kernel's. A plan may name anything: a pipe would block, a device may act.
-fn open_here(path: &str, options: &mut OpenOptions, what: &str) -> Result<File, Fault> {
-    let failed = |e: std::io::Error| Fault::io(format!("cannot {what} {path}"), &e);
-    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-    // Before it is opened, because opening a device may act; and so as not to wait if it is replaced by a pipe.
-    if !kind.is_file() {
-        return Err(Fault::new(FaultKind::BadInput, format!("cannot {what} {path}"))
-            .because("it is not an ordinary file or a file of the kernel"));
-    }
-    options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(failed)
-}
-
 fn read_here(path: &str) -> Result<String, Fault> {
-    let file = open_here(path, OpenOptions::new().read(true), "read")?;
+    let file = trusted::open_named(Path::new(path), "read", OFlags::RDONLY)?;
     let mut text = String::new();
-    let read = file.take(READ_MAX + 1).read_to_string(&mut text);
+    let read = file.take(limits::CHANGED_FILE + 1).read_to_string(&mut text);
     read.map_err(|e| Fault::io(format!("cannot read {path}"), &e))?;
-    if text.len() as u64 > READ_MAX {
+    if text.len() as u64 > limits::CHANGED_FILE {
         return Err(Fault::new(FaultKind::BadInput, format!("cannot read {path}"))
-            .because(format!("it has more than {} MiB", READ_MAX >> 20)));
+            .because(format!("it has more than {} MiB", limits::CHANGED_FILE >> 20)));
     }
     Ok(text)
 }
 
 /// Never makes a file: one of sysfs is there, or cannot be.
 fn write_here(path: &str, text: &str) -> Result<(), Fault> {
-    let mut file = open_here(path, OpenOptions::new().write(true), "write")?;
+    let mut file = trusted::open_named(Path::new(path), "write", OFlags::WRONLY)?;
     // sysfs has no lengths, an ordinary file has.
     let _ = file.set_len(0);
     file.write_all(text.as_bytes()).map_err(|e| Fault::io(format!("cannot write {path}"), &e))

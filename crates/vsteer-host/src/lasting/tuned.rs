@@ -181,9 +181,15 @@ mod tests {
                     dir.display()
                 );
                 let program = dir.join("tuned-adm");
-                std::fs::write(&program, text).unwrap();
-                std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-                    .unwrap();
+                // Another process makes it: a program that this one is writing could be inherited by what another test
+                // starts, and then cannot be run ("text file busy").
+                std::fs::write(at("program.txt"), text).unwrap();
+                let made = std::process::Command::new("install")
+                    .args(["-m", "755"])
+                    .args([at("program.txt").as_str(), &program.to_string_lossy()])
+                    .status();
+                assert!(made.unwrap().success());
+                std::fs::remove_file(at("program.txt")).unwrap();
                 program.to_string_lossy().into_owned()
             },
         }

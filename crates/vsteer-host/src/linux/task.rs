@@ -114,6 +114,17 @@ pub fn affinity(root: &Root, pid: u32, tid: Tid) -> Option<CpuSet> {
     allowed_list(&text(root, &format!("/proc/{pid}/task/{}/status", tid.0))?)
 }
 
+/// The user as whom a process acts (its effective user id); `None` if it is gone.
+pub fn user(root: &Root, pid: u32) -> Option<u32> {
+    user_of(&text(root, &format!("/proc/{pid}/status"))?)
+}
+
+/// The effective user in a text of `/proc/PID/status`.
+fn user_of(status: &str) -> Option<u32> {
+    let ids = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// `Cpus_allowed_list` of a `status` file.
 pub fn allowed_list(status: &str) -> Option<CpuSet> {
     cpu_list(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?.trim()).ok()
@@ -156,6 +167,8 @@ mod tests {
         let status = text(&root, &format!("/proc/{pid}/task/{}/status", me.0)).unwrap();
         assert_eq!(affinity(&root, pid, me), allowed_list(&status));
         assert_eq!(affinity(&root, u32::MAX, Tid(i32::MAX as u32)), None);
+        assert_eq!(user(&root, pid), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(user_of("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
     }
 
     proptest! {

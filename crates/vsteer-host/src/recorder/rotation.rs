@@ -5,14 +5,15 @@
 //! its name. All writers use the open folder (`/proc/self/fd/N`), so they do not notice the new name. A run that is
 //! killed between two renames is completed by the next run.
 
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::own_folder::OwnFolder;
 
 /// A recording that has not replaced the old one yet.
 pub(super) struct Rotation {
-    folder: File,
+    folder: OwnFolder,
     new: PathBuf,
     output: PathBuf,
     former: PathBuf,
@@ -39,6 +40,29 @@ fn removed(folder: &Path) -> Result<(), Fault> {
     }
 }
 
+/// Refuses to rename or remove what is not a recording, or not this user's.
+fn need_recording(path: &Path) -> Result<(), Fault> {
+    if !is_there(path) {
+        return Ok(());
+    }
+    let of =
+        fs::symlink_metadata(path).map_err(|e| Fault::io(format!("cannot read {}", path.display()), &e))?;
+    let why = if !of.is_dir() {
+        "it is not a folder".to_owned()
+    } else if of.uid() != rustix::process::geteuid().as_raw() {
+        format!("it belongs to user {}", of.uid())
+    } else if !is_there(&path.join("manifest.json"))
+        && fs::read_dir(path).is_ok_and(|mut d| d.next().is_some())
+    {
+        "it has other files and no recording".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Fault::new(FaultKind::Usage, format!("cannot replace {} by a new recording", path.display()))
+        .because(why)
+        .help("move it away, or name other folders with --output and --keep-former"))
+}
+
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
@@ -53,6 +77,9 @@ impl Rotation {
             return Err(Fault::new(FaultKind::Usage, "--output and --keep-former name the same folder"));
         }
         let (new, older) = (with_end(output, ".new"), with_end(former, ".old"));
+        for folder in [&new, &older, former, output] {
+            need_recording(folder)?;
+        }
         // An earlier run was killed between two renames.
         if is_there(&older) && !is_there(former) {
             renamed(&older, former)?;
@@ -65,14 +92,13 @@ impl Rotation {
         if !is_there(output) {
             return Ok(None);
         }
-        let made = fs::create_dir(&new).and_then(|()| File::open(&new));
-        let folder = made.map_err(|e| Fault::io(format!("cannot create {}", new.display()), &e))?;
+        let folder = OwnFolder::make(&new)?;
         Ok(Some(Rotation { folder, new, output: output.to_owned(), former: former.to_owned(), done: false }))
     }
 
     /// Path of the new recording for the writers of this process. It stays the same.
     pub(super) fn folder(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
+        self.folder.path()
     }
 
     /// The new recording takes the place of the old one, and the old one that of the former one, which goes.
@@ -109,11 +135,32 @@ mod tests {
 
     fn put(folder: &Path, text: &str) {
         fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("manifest.json"), "{}").unwrap();
         fs::write(folder.join("text"), text).unwrap();
     }
 
     fn text(folder: &Path) -> Option<String> {
         fs::read_to_string(folder.join("text")).ok()
+    }
+
+    #[test]
+    fn what_is_no_recording_is_neither_renamed_nor_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, former) = (dir.path().join("current.vsteer"), dir.path().join("former.vsteer"));
+        put(&output, "2");
+        for end in ["", ".old"] {
+            let notes = with_end(&former, end);
+            fs::create_dir(&notes).unwrap();
+            fs::write(notes.join("notes"), "mine").unwrap();
+            let refused = Rotation::begin(&output, &former).err().unwrap();
+            assert!(refused.to_string().contains("other files and no recording"), "{refused}");
+            assert_eq!(fs::read_to_string(notes.join("notes")).unwrap(), "mine");
+            fs::remove_dir_all(&notes).unwrap();
+            std::os::unix::fs::symlink(dir.path(), &notes).unwrap();
+            assert!(Rotation::begin(&output, &former).is_err(), "a link");
+            fs::remove_file(&notes).unwrap();
+        }
+        assert_eq!(text(&output).as_deref(), Some("2"));
     }
 
     #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::http::server::{Identity, Server, whole};
 use proptest::prelude::*;
 use std::time::{Instant, UNIX_EPOCH};
+use vsteer_core::limits;
 
 /// A server that gives one answer, piece after piece with a rest between, and then closes or (`hang`) waits until the
 /// client does.
@@ -12,7 +13,7 @@ fn server(pieces: Vec<Vec<u8>>, rest: Duration, hang: bool) -> (Place, Server) {
 
 fn answer(text: &str) -> Result<String, Fault> {
     let (place, served) = server(vec![text.as_bytes().to_vec()], Duration::ZERO, false);
-    let told = place.fetch(LIMIT).map(|t| t.text);
+    let told = place.fetch(limits::SCRAPE_TIME).map(|t| t.text);
     served.asked();
     told
 }
@@ -26,7 +27,7 @@ fn a_page_is_read() {
         true,
     );
     let before = now();
-    let text = place.fetch(LIMIT).unwrap();
+    let text = place.fetch(limits::SCRAPE_TIME).unwrap();
     // It does not wait for a server that keeps the connection.
     assert_eq!(text.text, "up 1\n");
     assert!((before..=now()).contains(&text.unix_ns));
@@ -80,10 +81,10 @@ fn other_answers_are_told() {
     assert!(said(&format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(200_000))).contains("too big"));
     let (place, served) =
         server(vec![b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff".to_vec()], Duration::ZERO, false);
-    assert_eq!(place.fetch(LIMIT).unwrap_err().kind, FaultKind::BadInput);
+    assert_eq!(place.fetch(limits::SCRAPE_TIME).unwrap_err().kind, FaultKind::BadInput);
     served.asked();
     // Nobody listens where somebody did.
-    assert_eq!(place.fetch(LIMIT).unwrap_err().kind, FaultKind::NothingThere);
+    assert_eq!(place.fetch(limits::SCRAPE_TIME).unwrap_err().kind, FaultKind::NothingThere);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_proxy_is_asked_for_the_server() {
     let asked = served.asked();
     assert!(asked[0].starts_with("CONNECT metrics.invalid:9100 HTTP/1.1\r\n"), "{asked:?}");
     // Nobody listens there any more.
-    let said = get("it", &url, &Trust::System, LIMIT, Some(proxy.clone())).unwrap_err();
+    let said = get("it", &url, &Trust::System, limits::SCRAPE_TIME, Some(proxy.clone())).unwrap_err();
     assert!(
         said.to_string().contains("through the proxy 127.0.0.1:") && said.to_string().contains("NO_PROXY"),
         "{said}"
@@ -242,8 +243,8 @@ fn a_file_is_of_when_it_was_written() {
     std::fs::write(&file, "up 1\n").unwrap();
     let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
-    let text = Place::File(file.clone()).fetch(LIMIT).unwrap();
+    let text = Place::File(file.clone()).fetch(limits::SCRAPE_TIME).unwrap();
     assert_eq!(text, Page { unix_ns: 1_700_000_000_000_000_000, text: "up 1\n".into() });
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(Place::File(file).fetch(LIMIT).unwrap_err().kind, FaultKind::NothingThere);
+    assert_eq!(Place::File(file).fetch(limits::SCRAPE_TIME).unwrap_err().kind, FaultKind::NothingThere);
 }

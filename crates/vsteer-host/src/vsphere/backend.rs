@@ -11,6 +11,7 @@ use crate::actuate::Actuate;
 use crate::backend::{Backend, Changing, Described, Host, Login, Prompt, Request};
 use crate::observe::CollectorChoice;
 use std::time::Duration;
+use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Manager};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
@@ -60,7 +61,7 @@ fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fa
     if let Some(file) = &access.password_file {
         let read = match file.to_str() {
             Some("-") => std::io::read_to_string(std::io::stdin()),
-            _ => std::fs::read_to_string(file),
+            _ => vsteer_record::files::text_at_most(file, limits::TEXT_FILE),
         };
         let text =
             read.map_err(|e| Fault::io(format!("cannot read the password in {}", file.display()), &e))?;

@@ -20,8 +20,10 @@ use super::told::Told;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
+use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::files;
 use vsteer_record::xentrace::account::Accounts;
 use vsteer_record::xentrace::{self, Change, IDLE_DOMAIN, Record, Runstate, Trace};
 
@@ -48,13 +50,13 @@ pub struct Saved {
 /// changes.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
-    let bytes = std::fs::read(file).map_err(|e| failed(&e))?;
+    let bytes = files::read_at_most(file, limits::XEN_TRACE).map_err(|e| failed(&e))?;
     let Trace { changes, lost, cut, .. } = xentrace::read(&bytes)?;
     let mut notes = Vec::new();
     if cut {
         notes.push(format!("{}: left out the last record, which is cut off", file.display()));
     }
-    let beside = |name: &str| std::fs::read_to_string(file.with_file_name(name)).unwrap_or_default();
+    let beside = |name: &str| files::text_beside(file, name).ok().flatten().unwrap_or_default();
     let mut listed = Listed::of(&Texts {
         info: beside("info.txt"),
         domains: beside("domains.txt"),

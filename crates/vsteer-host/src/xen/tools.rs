@@ -17,10 +17,9 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
 
-/// The time limit for a tool's answer.
-const WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait for the standard error of a tool that ended.
 const WORDS_WITHIN: Duration = Duration::from_secs(1);
 /// A running tool ends within this time after a request to end.
@@ -132,14 +131,14 @@ impl Place {
             if let Some(status) = ended {
                 break status;
             }
-            if begin.elapsed() > WITHIN {
+            if begin.elapsed() > limits::XEN_TOOL_TIME {
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(Fault::new(
                     FaultKind::Failed,
                     format!("`{line}` on {} does not answer", self.told()),
                 )
-                .because(format!("vsteer waited {} s", WITHIN.as_secs()))
+                .because(format!("vsteer waited {} s", limits::XEN_TOOL_TIME.as_secs()))
                 .help("check for an xl that hangs there (ps): it may hold Xen's lock"));
             }
             std::thread::sleep(Duration::from_millis(2));

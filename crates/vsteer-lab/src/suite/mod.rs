@@ -13,6 +13,7 @@ mod display;
 mod emulated;
 mod experiments;
 mod findings;
+pub mod hostile;
 mod judge;
 mod loops;
 mod openmp;
@@ -130,6 +131,7 @@ pub const CASES: &[Case] = &[
     collectors::CASE,
     blame::CASE,
     crash::CASE,
+    hostile::CASE,
     verdicts::CASE,
     emulated::CASE,
     prediction::CASE,

@@ -24,6 +24,7 @@
 //!
 //! Left out: shares, reservations and limits.
 
+use crate::files;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use vsteer_core::CpuSet;
@@ -93,15 +94,16 @@ impl Beside {
         let name = batch.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = name.strip_suffix(".gz").unwrap_or(&name);
         let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
-        for path in [batch.with_file_name(format!("{stem}.host.toml")), batch.with_file_name("host.toml")] {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => {
+        for name in [format!("{stem}.host.toml"), "host.toml".to_owned()] {
+            let path = batch.with_file_name(&name);
+            match files::text_beside(batch, &name) {
+                Ok(Some(text)) => {
                     let refused = |f: Fault| Fault { what: format!("{}: {}", path.display(), f.what), ..f };
                     return Beside::parse(&text)
                         .map_err(refused)
                         .map(|b| Beside { path: Some(path.clone()), ..b });
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Ok(None) => {}
                 Err(e) => return Err(Fault::io(format!("cannot read {}", path.display()), &e)),
             }
         }

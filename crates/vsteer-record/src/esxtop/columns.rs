@@ -5,8 +5,8 @@
 //! A list contains each column that fills a slot, in order. To read a row, vsteer goes from one listed column
 //! to the next.
 //!
-//! If the file shows a vCPU of a group, the group is a VM. If the file shows only other worlds of it, it is
-//! not. If the file shows no world (esxtop without `-a`, or a group that was not expanded), the name decides.
+//! If the file shows a vCPU of a group, or another world that only VMs have, the group is a VM. If the file
+//! shows only other worlds of it, it is not. If the file shows no world (esxtop without `-a`, or a group that was not expanded), the name decides.
 //! Then the group is a VM if the file beside names it. If there are no names there, it is a VM unless it is
 //! one of ESXi's own groups (`idle`, `hostd.2099123`).
 
@@ -117,9 +117,11 @@ fn known<'a>(columns: &[Option<Column<'a>>]) -> Known<'a> {
         }
     }
     for c in columns.iter().flatten().filter(|c| c.object == "Vcpu") {
-        if let Some((gid, name)) = c.instance.and_then(|i| world(i, &known.names)) {
+        if let Some((gid, wid, name)) = c.instance.and_then(|i| world(i, &known.names)) {
             known.with_worlds.insert(gid);
-            if vcpu_of(name).is_some() {
+            // A world whose number is out of range is left out, so it does not make its group a VM.
+            let is_of_vm = vcpu_of(name).is_some() || is_of_vm(name, known.names.get(&gid).copied());
+            if is_of_vm && u32::try_from(wid).is_ok() {
                 known.with_vcpus.insert(gid);
             }
         }
@@ -127,11 +129,19 @@ fn known<'a>(columns: &[Option<Column<'a>>]) -> Known<'a> {
     known
 }
 
-/// The group and name of a world.
-fn world<'a>(instance: &'a str, names: &BTreeMap<u64, &str>) -> Option<(u64, &'a str)> {
+/// Is this a world that only VMs have: the monitor itself (`vmx`), or one that is called after its group
+/// (`vmx-mks:web`)? Then the group is a VM, even if the file shows none of its vCPUs.
+fn is_of_vm(world: &str, group: Option<&str>) -> bool {
+    world == "vmx"
+        || group
+            .is_some_and(|g| world.strip_suffix(g).is_some_and(|kind| kind.len() > 1 && kind.ends_with(':')))
+}
+
+/// The group, number and name of a world.
+fn world<'a>(instance: &'a str, names: &BTreeMap<u64, &str>) -> Option<(u64, u64, &'a str)> {
     let gid: u64 = instance.split_once(':')?.0.parse().ok()?;
     match Instance::world(instance, names.get(&gid).copied())? {
-        Instance::World { gid, name, .. } => Some((gid, name)),
+        Instance::World { gid, wid, name } => Some((gid, wid, name)),
         Instance::Group { .. } => None,
     }
 }

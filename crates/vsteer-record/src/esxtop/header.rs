@@ -23,8 +23,11 @@ pub(super) fn bias_min(first: &str) -> i64 {
     inside.and_then(|(_, bias)| bias.trim().parse().ok()).filter(|b: &i64| b.abs() < 48 * 60).unwrap_or(0)
 }
 
-/// The cells of a header, in order.
-pub(super) fn cells(header: &[u8]) -> Vec<String> {
+/// The most columns of a file. A host with 1,000 worlds has 60,000.
+pub(super) const COLUMNS_MOST: usize = 500_000;
+
+/// The cells of a header, in order; `None` if there are more than [`COLUMNS_MOST`].
+pub(super) fn cells(header: &[u8]) -> Option<Vec<String>> {
     let mut cells: Vec<String> = Vec::new();
     let mut at = 0;
     while at < header.len() {
@@ -39,9 +42,12 @@ pub(super) fn cells(header: &[u8]) -> Vec<String> {
             }
             _ => cells.push(text),
         }
+        if cells.len() > COLUMNS_MOST {
+            return None;
+        }
         at = next;
     }
-    cells
+    Some(cells)
 }
 
 /// May the next text belong to this cell? Not if this is the first cell, with the time zone.
@@ -155,7 +161,7 @@ mod tests {
     fn cells_with_quotes_doubled_or_not() {
         let header = br#""(PDH-CSV 4.0) (UTC)(0)","\\h\Group Cpu(1:a""b)\% Run","\\h\Group Cpu(2:c"d)\% Run","\\h\Group Cpu(3:e","f)\% Run","#;
         assert_eq!(
-            cells(header),
+            cells(header).unwrap(),
             [
                 "(PDH-CSV 4.0) (UTC)(0)",
                 r#"\\h\Group Cpu(1:a"b)\% Run"#,
@@ -164,7 +170,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            cells(b"(PDH-CSV 4.0),\\\\h\\Physical Cpu(0)\\% Util Time").len(),
+            cells(b"(PDH-CSV 4.0),\\\\h\\Physical Cpu(0)\\% Util Time").unwrap().len(),
             2,
             "saved without quotes"
         );
@@ -224,7 +230,7 @@ mod tests {
             let paths: Vec<String> = names.iter().map(|n| format!(r"\\h\Group Cpu(1:{n})\% Run")).collect();
             let mut header = "\"(PDH-CSV 4.0) (UTC)(0)\"".to_owned();
             paths.iter().for_each(|p| header.push_str(&format!(",\"{}\"", p.replace('"', "\"\""))));
-            let read = cells(header.as_bytes());
+            let read = cells(header.as_bytes()).unwrap();
             prop_assert_eq!(&read[1..], &paths[..]);
         }
     }

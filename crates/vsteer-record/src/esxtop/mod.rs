@@ -38,14 +38,15 @@ mod cells;
 mod clock;
 mod columns;
 mod header;
+mod input;
 mod kept;
 mod rows;
 pub mod write;
 
 use account::Accounts;
 use columns::Columns;
+pub use input::Input;
 use kept::Kept;
-pub use rows::Input;
 use rows::Rows;
 use std::fs::File;
 use std::io::{BufReader, Read as _};

@@ -5,54 +5,23 @@
 //! A line break inside quotes is part of a cell. Names in the header may contain one, and some versions break
 //! the time into two lines.
 //!
-//! GAP(gzip-bound): the size of what is decompressed has no bound.
+//! A small file must not take much memory or time. So a row, the number of columns, and the growth of compressed data
+//! have limits far above what esxtop writes.
 
 use super::cells::count;
 use super::header::{self, MAGIC};
-use std::io::{self, BufRead, Read};
+use super::input::Input;
+use std::io::{self, Read};
 use std::ops::Range;
 use vsteer_core::{Fault, FaultKind};
 
 /// How many bytes to read at a time.
 const CHUNK: usize = 1 << 20;
 const ROOM: usize = 8 << 20;
-/// A longer row is not valid: 60,000 columns need half a megabyte, their names four.
-const ROW_MOST: usize = 256 << 20;
+/// The longest row. 60,000 columns need half a megabyte, their names four.
+const ROW_MOST: usize = 32 << 20;
 /// The most notes about unreadable rows.
 const NOTED: usize = 8;
-
-/// A file's bytes, decompressed if necessary.
-pub enum Input {
-    /// Not compressed.
-    Plain(Box<dyn BufRead>),
-    /// Compressed by gzip, in one member or several.
-    Gzip(Box<flate2::bufread::MultiGzDecoder<Box<dyn BufRead>>>),
-}
-
-impl Input {
-    /// Recognises the compression from the first bytes.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn of(from: impl BufRead + 'static) -> io::Result<Input> {
-        let mut from: Box<dyn BufRead> = Box::new(from);
-        let is_gzip = from.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        Ok(if is_gzip {
-            Input::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(from)))
-        } else {
-            Input::Plain(from)
-        })
-    }
-}
-
-impl Read for Input {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Input::Plain(from) => from.read(into),
-            Input::Gzip(from) => from.read(into),
-        }
-    }
-}
 
 /// A row: its position in the buffer, and in the file.
 #[derive(Debug, Clone)]
@@ -126,15 +95,13 @@ impl Rows {
         match read {
             Ok(0) => self.ended = true,
             Ok(n) => self.filled += n,
-            Err(e) => match &self.input {
-                Input::Plain(_) => return Err(Fault::io(format!("cannot read {}", self.name), &e)),
-                Input::Gzip(_) => {
-                    self.notes
-                        .push(format!("{}: cannot read the rest of its compressed data: {e}", self.name));
-                    self.ended = true;
-                }
-            },
+            Err(e) if self.input.is_compressed() => {
+                self.notes.push(format!("{}: cannot read the rest of its compressed data: {e}", self.name));
+                self.ended = true;
+            }
+            Err(e) => return Err(Fault::io(format!("cannot read {}", self.name), &e)),
         }
+        self.input.check_growth(&self.name)?;
         Ok(!self.ended)
     }
 
@@ -182,7 +149,10 @@ impl Rows {
         // There is no row, so the whole file is the header.
         let end = end.unwrap_or(self.filled - self.start);
         let bytes = &self.buffer[self.start..self.start + end];
-        let cells = header::cells(without_end(bytes));
+        let cells = header::cells(without_end(bytes)).ok_or_else(|| {
+            self.refused(&format!("the header names over {} columns", header::COLUMNS_MOST))
+        })?;
+        let bytes = &self.buffer[self.start..self.start + end];
         self.line += count(bytes, b'\n') as u64;
         self.byte += end as u64;
         self.start += end;

@@ -13,7 +13,7 @@
 //! GAP(esxtop-tools): no tool of VMware has opened such a file yet.
 
 use super::clock;
-use super::columns::{CPU, MEMBERS};
+use super::columns::{CPU, MEMBERS, RUN};
 use crate::folder::Recording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -91,8 +91,12 @@ struct Plan {
 
 impl Plan {
     fn of(configs: &[&HostConfig], batches: &[Batch]) -> Plan {
-        let threads: BTreeSet<Key> =
-            batches.iter().flat_map(|b| &b.threads).map(|t| (t.vm.clone(), t.role, t.tid)).collect();
+        // vCPUs without samples have columns too: a reader takes a group without vCPUs for one of ESXi's own.
+        let known = configs.iter().flat_map(|c| &c.vms);
+        let known = known.flat_map(|vm| vm.threads.iter().map(|t| (vm.id.clone(), t.role, t.tid)));
+        let known = known.filter(|(_, role, _)| role.vcpu().is_some());
+        let sampled = batches.iter().flat_map(|b| &b.threads).map(|t| (t.vm.clone(), t.role, t.tid));
+        let threads: BTreeSet<Key> = sampled.chain(known).collect();
         let mut ids: BTreeSet<VmId> = threads.iter().map(|(vm, ..)| vm.clone()).collect();
         ids.extend(batches.iter().flat_map(|b| &b.vms).filter(|v| v.group.is_some()).map(|v| v.vm.clone()));
         let known: BTreeMap<&VmId, (&str, u32)> =
@@ -115,7 +119,9 @@ impl Plan {
             let has: Vec<bool> = getters().map(all).collect();
             std::array::from_fn(|i| has[i])
         };
-        let has = any(&|get| batches.iter().flat_map(|b| &b.threads).any(|t| get(&t.counters).is_some()));
+        let mut has = any(&|get| batches.iter().flat_map(|b| &b.threads).any(|t| get(&t.counters).is_some()));
+        // A thread without any counter still shows that it exists.
+        has[RUN] |= !threads.is_empty() && !has.contains(&true);
         let groups = || batches.iter().flat_map(|b| &b.vms).filter_map(|v| v.group.as_ref());
         let counted: [bool; SHARES.len() + COUNTS.len()] =
             any(&|get| groups().any(|g| get(&g.counters).is_some()));

@@ -1,8 +1,8 @@
 //! Exports a recording for other programs: Parquet and CSV per table, a Perfetto trace, or one zip file.
 //!
 //! vsteer never overwrites a file. If an export fails, vsteer removes what it wrote.
-//!
-//! GAP(csv-formulas): a text that begins with `=`, `+`, `@` or `-` is written as it is, and a spreadsheet may compute it.
+//! CSV is for people, so its texts are shown safely ([`vsteer_core::visible::csv_cell`]). Parquet and esxtop's files keep
+//! every name exactly.
 
 mod events;
 mod names;
@@ -12,7 +12,8 @@ mod switches;
 
 pub use perfetto::perfetto;
 
-use crate::folder::Recording;
+use crate::folder::{Recording, shown_as};
+use crate::own_folder::OwnFolder;
 use crate::table::{TABLES, rows, schema};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::Schema;
@@ -21,6 +22,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
+use vsteer_core::visible::csv_cell;
 use vsteer_core::{Fault, FaultKind};
 
 fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
@@ -36,12 +38,12 @@ fn must_be_new(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Runs `write` in a new folder, and removes the folder if it fails.
-fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
-    must_be_new(folder)?;
-    fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
-    write().inspect_err(|_| {
-        let _ = fs::remove_dir_all(folder);
+/// Runs `write` with the path of a new folder, and removes the folder if it fails.
+fn into_folder(folder: &Path, write: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<(), Fault> {
+    let held = OwnFolder::make(folder)?;
+    write(&held.path()).map_err(|fault| {
+        held.remove();
+        shown_as(fault, folder)
     })
 }
 
@@ -52,12 +54,10 @@ fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Resu
 /// `Usage` if the folder exists, `NoSpace` if it cannot be written.
 pub fn parquet(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     let mut notes = Vec::new();
-    into_folder(folder, || {
+    into_folder(folder, |folder| {
         let write = |table: &str, of: Arc<Schema>, fill: &mut dyn FnMut(Give<'_>) -> Result<(), Fault>| {
             let path = folder.join(format!("{table}.parquet"));
-            let arrow = |e: parquet::errors::ParquetError| {
-                Fault::new(FaultKind::NoSpace, format!("cannot write {}", path.display())).because(e)
-            };
+            let arrow = |e: parquet::errors::ParquetError| unwritten(&path, &e);
             let file = File::create(&path).map_err(|e| failed("cannot create", &path, &e))?;
             let mut writer = ArrowWriter::try_new(file, of, None).map_err(arrow)?;
             fill(&mut |batch| writer.write(&batch).map_err(arrow))?;
@@ -67,6 +67,18 @@ pub fn parquet(recording: &Recording, folder: &Path) -> Result<Vec<String>, Faul
         Ok(())
     })?;
     Ok(notes)
+}
+
+/// What the disk said, without the words that the Parquet writer puts around it.
+fn unwritten(path: &Path, e: &parquet::errors::ParquetError) -> Fault {
+    let cause = match e {
+        parquet::errors::ParquetError::External(cause) => cause.downcast_ref::<io::Error>(),
+        _ => None,
+    };
+    match cause {
+        Some(io) => failed("cannot write", path, io),
+        None => Fault::new(FaultKind::NoSpace, format!("cannot write {}", path.display())).because(e),
+    }
 }
 
 type Give<'a> = &'a mut dyn FnMut(RecordBatch) -> Result<(), Fault>;
@@ -91,14 +103,6 @@ fn each_table(
     Ok(notes)
 }
 
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
 /// A cell as CSV: lists as `a;b;c`, null as an empty cell.
 fn cell(column: &dyn Array, row: usize) -> String {
     use arrow_array::cast::AsArray;
@@ -112,7 +116,7 @@ fn cell(column: &dyn Array, row: usize) -> String {
         D::UInt16 => column.as_primitive::<UInt16Type>().value(row).to_string(),
         D::UInt32 => column.as_primitive::<UInt32Type>().value(row).to_string(),
         D::UInt64 => column.as_primitive::<UInt64Type>().value(row).to_string(),
-        D::Utf8 => quoted(column.as_string::<i32>().value(row)),
+        D::Utf8 => csv_cell(column.as_string::<i32>().value(row)),
         D::List(_) => {
             let items = column.as_list::<i32>().value(row);
             (0..items.len()).map(|i| cell(&items, i)).collect::<Vec<_>>().join(";")
@@ -136,7 +140,7 @@ fn write_csv(rows: &RecordBatch, to: &mut impl Write) -> io::Result<()> {
 /// As [`parquet()`].
 pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     let mut notes = Vec::new();
-    into_folder(folder, || {
+    into_folder(folder, |folder| {
         let write = |table: &str, of: Arc<Schema>, fill: &mut dyn FnMut(Give<'_>) -> Result<(), Fault>| {
             let path = folder.join(format!("{table}.csv"));
             let io = |e: io::Error| failed("cannot write", &path, &e);
@@ -186,15 +190,45 @@ pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     let inside =
         folder.file_name().map_or_else(|| "recording.vsteer".into(), |n| n.to_string_lossy().into_owned());
     crate::files::replace_by(output, |file| {
-        let mut zip = ::zip::ZipWriter::new(file);
+        let mut disk = Disk { file, failed: None };
+        let mut zip = ::zip::ZipWriter::new(&mut disk);
         let options = ::zip::write::SimpleFileOptions::default();
         for entry in names.iter().filter(|e| is_part(e)) {
             zip.start_file(format!("{inside}/{}", entry.file_name().to_string_lossy()), options)?;
             io::copy(&mut File::open(entry.path())?, &mut zip)?;
         }
         zip.finish()?;
-        Ok(())
+        disk.failed.map_or(Ok(()), Err)
     })
+}
+
+/// A file that keeps its first error for the end. A zip writer that is dropped after an error tries again to write, and
+/// prints what it then finds.
+struct Disk<'a> {
+    file: &'a mut File,
+    failed: Option<io::Error>,
+}
+
+impl Write for Disk<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed.is_none() {
+            match self.file.write_all(bytes) {
+                Ok(()) => {}
+                Err(e) => self.failed = Some(e),
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl io::Seek for Disk<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
 }
 
 /// Is this one of the files that a recording is made of? Whatever else lies in the folder stays here; and so does a

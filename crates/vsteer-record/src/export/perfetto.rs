@@ -15,6 +15,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::nouns::{Role, ThreadCounters, Tid, VmId};
+use vsteer_core::visible::line;
 
 const PACKET_TIMESTAMP: u32 = 8;
 const PACKET_SEQUENCE: u32 = 10;
@@ -81,7 +82,7 @@ fn write_trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
                     uuids.insert(t.vm.0.clone(), u);
                     let p = Message::default()
                         .number(PROCESS_PID, u64::from(pid))
-                        .bytes(PROCESS_NAME, name.as_bytes());
+                        .bytes(PROCESS_NAME, line(name).as_bytes());
                     let d = Message::default().number(TRACK_UUID, u).message(TRACK_PROCESS, &p);
                     packet(&Message::default().message(PACKET_TRACK_DESCRIPTOR, &d))?;
                     u

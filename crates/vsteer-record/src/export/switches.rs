@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use vsteer_core::Fault;
 use vsteer_core::timeline::Switch;
+use vsteer_core::visible::line;
 
 // Field numbers of trace_packet.proto, ftrace_event_bundle.proto, ftrace_event.proto, sched.proto, process_tree.proto.
 const PACKET_FTRACE: u32 = 1;
@@ -95,10 +96,10 @@ pub(super) fn write(recording: &Recording, to: &mut impl Write) -> io::Result<()
 
 fn event(s: &Switch, names: &Names<'_>) -> Message {
     let switch = Message::default()
-        .bytes(SWITCH_PREV_COMM, names.of(s.prev, s.ns).as_bytes())
+        .bytes(SWITCH_PREV_COMM, line(&names.of(s.prev, s.ns)).as_bytes())
         .number(SWITCH_PREV_PID, u64::from(s.prev.0))
         .number(SWITCH_PREV_STATE, u64::from(s.prev_state))
-        .bytes(SWITCH_NEXT_COMM, names.of(s.next, s.ns).as_bytes())
+        .bytes(SWITCH_NEXT_COMM, line(&names.of(s.next, s.ns)).as_bytes())
         .number(SWITCH_NEXT_PID, u64::from(s.next.0));
     Message::default()
         .number(EVENT_TIMESTAMP, s.ns)
@@ -118,14 +119,14 @@ fn process_tree(names: &Names<'_>) -> Message {
             let name = vm.unwrap_or_else(|| main.clone());
             let process = Message::default()
                 .number(PROCESS_PID, u64::from(t.tgid))
-                .bytes(PROCESS_CMDLINE, name.as_bytes());
+                .bytes(PROCESS_CMDLINE, line(&name).as_bytes());
             tree = tree.message(TREE_PROCESS, &process);
         }
     }
     for t in &all {
         let thread = Message::default()
             .number(THREAD_TID, u64::from(t.tid.0))
-            .bytes(THREAD_NAME, names.of_task(t).as_bytes())
+            .bytes(THREAD_NAME, line(&names.of_task(t)).as_bytes())
             .number(THREAD_TGID, u64::from(t.tgid));
         tree = tree.message(TREE_THREAD, &thread);
     }

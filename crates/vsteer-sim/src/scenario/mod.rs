@@ -537,6 +537,9 @@ fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Resul
     Ok(())
 }
 
+/// The shortest period of a timer or display. Each period is an event of the simulation.
+const PERIOD_LEAST_NS: u64 = 1_000;
+
 /// Checks that per-vCPU lists have one entry per vCPU.
 fn check_vcpus(form: &VmForm, key: &dyn Fn(&str) -> String) -> Result<(), Refusal> {
     let n = form.vcpus as usize;
@@ -550,6 +553,14 @@ fn check_vcpus(form: &VmForm, key: &dyn Fn(&str) -> String) -> Result<(), Refusa
             "the VM has both `affinity` and `pins`",
             "give only one of them",
         ));
+    }
+    for demand in &form.demand.0 {
+        if let DemandForm::Periodic { period, .. } | DemandForm::Display { period, .. } = demand
+            && period.ns() < PERIOD_LEAST_NS
+        {
+            let what = format!("the period is {} ns", period.ns());
+            return Err(refuse(key("demand"), what, "give 1us or more: a host has no shorter timers"));
+        }
     }
     let demands = form.demand.0.len();
     if demands != n && demands != 1 {

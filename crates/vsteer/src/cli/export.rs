@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum Format {
     /// Folder with one Parquet file per table
     Parquet,
-    /// Folder with one CSV file per table
+    /// Folder with one CSV file per table, names shown safely
     Csv,
     /// Trace for ui.perfetto.dev: shares as counters, and context switches if they were recorded
     Perfetto,
@@ -21,7 +21,11 @@ pub enum Format {
 #[command(after_help = "\
 Examples:
   vsteer export before.vsteer --to parquet -o before
-  vsteer export before.vsteer --to perfetto -o before.pftrace")]
+  vsteer export before.vsteer --to perfetto -o before.pftrace
+
+CSV is for people. Names show control characters as escapes such as \\u{1b}. A name that begins
+with =, +, @, - or ' gets an apostrophe, so that a spreadsheet does not compute it. Numbers stay as
+they are. Parquet and esxtop files keep every name exactly.")]
 pub struct Export {
     /// Recording to export
     pub recording: PathBuf,

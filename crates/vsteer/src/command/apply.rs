@@ -99,7 +99,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     if !a.yes && a.try_for.is_none() {
         return dry_run(&plan, &now, actuator.as_mut(), json);
     }
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen_to_undo();
     let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let receipt = vsteer_act::apply(
         &plan,
@@ -143,7 +143,7 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
             println!("  present value: {}", message(found));
         }
         if let Some(why) = &p.unread {
-            println!("  present value: not read, because {why}");
+            println!("  present value: not read, because {}", message(why));
         }
     }
     for line in &plan.irreversible {

@@ -196,7 +196,7 @@ fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
 }
 
 fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault> {
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen_to_undo();
     let laid = experiment.laid()?;
     let terminal = std::io::stderr().is_terminal();
     let folder = log.folder().display().to_string();

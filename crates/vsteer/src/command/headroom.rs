@@ -97,7 +97,15 @@ fn recorded(a: &Args, interrupt: &Interrupt) -> Result<(Host, Option<Known>), Fa
     let kind = match &a.scenario {
         Some(_) => shape(a, &replay)?,
         None => {
-            let known = || replay.setup.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ");
+            let known = || {
+                replay
+                    .setup
+                    .vms
+                    .iter()
+                    .map(|vm| crate::text::one_line(&vm.name))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
             replay.setup.vms.iter().find(|vm| vm.name == a.kind).cloned().ok_or_else(|| {
                 Fault::new(FaultKind::BadInput, format!("{}: no VM {:?}", folder.display(), a.kind)).help(
                     format!("VMs of the recording: {}; for another VM, give its scenario file too", known()),

@@ -4,6 +4,7 @@ use crate::cli::Cli;
 use clap::CommandFactory;
 use std::path::Path;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::own_folder::OwnFolder;
 
 /// `vsteer completions SHELL`.
 ///
@@ -21,8 +22,8 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Fault> {
 pub fn man(folder: &Path) -> Result<(), Fault> {
     let failed =
         |e: &std::io::Error| Fault::io(format!("cannot write manual pages to {}", folder.display()), e);
-    std::fs::create_dir_all(folder).map_err(|e| failed(&e))?;
-    clap_mangen::generate_to(Cli::command(), folder).map_err(|e| failed(&e))
+    let held = OwnFolder::make_or_open(folder)?;
+    clap_mangen::generate_to(Cli::command(), held.path()).map_err(|e| failed(&e))
 }
 
 /// `vsteer exit-codes`.

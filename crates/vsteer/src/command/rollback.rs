@@ -3,7 +3,7 @@
 use super::apply::open_actuator;
 use crate::cli::Rollback;
 use std::path::{Path, PathBuf};
-use vsteer_act::{Journal, Receipt, conflicts, journal_folder, rollback};
+use vsteer_act::{By, Journal, Receipt, conflicts, journal_folder, rollback};
 use vsteer_core::plan::Plan;
 use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
@@ -80,5 +80,5 @@ fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
             .help(format!("to overwrite them: vsteer rollback {id} --force")));
         }
     }
-    rollback(&mut journal, actuator.as_mut())
+    rollback(&mut journal, actuator.as_mut(), By::Rollback)
 }

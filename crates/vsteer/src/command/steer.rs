@@ -5,6 +5,7 @@ use crate::cli::Steer;
 use crate::interrupt::Interrupt;
 use vsteer_act::levels::{Asked, Heard, Keeper, Sla, Told};
 use vsteer_core::setting::uri::from_file;
+use vsteer_core::visible::json as shown;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sla::estimate;
 
@@ -31,7 +32,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
             .help("use a longer --for, or a shorter `period` in the file of service levels"));
     }
     let estimator = estimate::find(&a.by)?;
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen_to_undo();
     let mut keeper = Keeper::open(Asked {
         sla: &sla,
         estimator,
@@ -49,7 +50,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     });
     let receipts = keeper.end()?;
     if json {
-        println!("{}", serde_json::json!({ "ended": receipts }));
+        println!("{}", shown(&serde_json::json!({ "ended": receipts }).to_string()));
     } else {
         receipts.iter().flat_map(|r| &r.steps).for_each(|line| println!("{line}"));
     }
@@ -58,7 +59,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
 
 fn say(told: &Told, json: bool) {
     if json {
-        println!("{}", serde_json::to_string(told).expect("results are plain data"));
+        println!("{}", shown(&serde_json::to_string(told).expect("results are plain data")));
         return;
     }
     let clock = crate::clock::text(told.unix_ns / SECOND_NS * SECOND_NS);

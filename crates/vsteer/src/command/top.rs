@@ -2,7 +2,7 @@
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, open_host};
+use crate::source::{need_vms, only_watch, open_host};
 use crate::text::{csv_header, print_rows};
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -28,6 +28,7 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
+    only_watch(host.as_mut())?;
     let mut before = host.sample()?;
     let mut next = Instant::now();
     if !json {

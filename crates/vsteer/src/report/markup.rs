@@ -4,11 +4,13 @@
 //! isolates its writing direction. The page's policy (`page.rs`) forbids scripts and requests, so a mistake here could only
 //! show a wrong character.
 
-/// Text for HTML, between tags or inside a quoted attribute. Control characters, which HTML does not allow, are
-/// replaced; line breaks are spaces there anyway.
+use vsteer_core::visible::{line, message};
+
+/// Text for HTML, between tags or inside a quoted attribute. Characters that HTML does not allow, or that change how other
+/// text is read, are shown as escapes; line breaks are spaces there anyway.
 pub fn esc(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in message(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -16,21 +18,20 @@ pub fn esc(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(' '),
-            c if c.is_control() => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
     out
 }
 
-/// A name as HTML.
+/// A name as HTML. It is escaped on one line first, so that distinct names stay distinct.
 pub fn name(text: &str) -> String {
-    format!("<bdi>{}</bdi>", esc(text))
+    format!("<bdi>{}</bdi>", esc(&line(text)))
 }
 
 /// A name for a chart's label, where there is room for about `room` characters.
 pub fn short(text: &str, room: usize) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
+    let mut chars: Vec<char> = line(text).chars().collect();
     if chars.len() > room {
         chars.truncate(room.saturating_sub(1));
         chars.push('…');

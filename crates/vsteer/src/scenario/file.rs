@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
+use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::scenario::{Case, Refusal, Scenario};
 
@@ -28,13 +29,14 @@ impl File {
     /// # Errors
     /// `NothingThere` without such a file, `BadInput` with the line for one that is no scenario.
     pub fn read(path: &Path) -> Result<File, Fault> {
-        let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Fault::new(FaultKind::NothingThere, format!("scenario {} does not exist", path.display()))
-                    .help("find examples in the folder scenarios/")
-            }
-            _ => Fault::io(format!("cannot read the scenario {}", path.display()), &e),
-        })?;
+        let text =
+            vsteer_record::files::text_at_most(path, limits::TEXT_FILE).map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => {
+                    Fault::new(FaultKind::NothingThere, format!("scenario {} does not exist", path.display()))
+                        .help("find examples in the folder scenarios/")
+                }
+                _ => Fault::io(format!("cannot read the scenario {}", path.display()), &e),
+            })?;
         File::parse(path, text)
     }
 
@@ -154,7 +156,12 @@ fn set(root: &mut Value, key: &str, value: Value) -> Result<(), String> {
                     None if names.is_empty() => {
                         return Err(format!("`{part}` is not an index from 0 to {}", n.saturating_sub(1)));
                     }
-                    None => return Err(format!("`{part}` does not exist; there are {}", names.join(", "))),
+                    None => {
+                        return Err(format!(
+                            "`{part}` does not exist; there are {}",
+                            crate::text::one_line(&names.join(", "))
+                        ));
+                    }
                 }
             }
             _ => return Err(format!("`{}` has no parts", path[..depth].join("."))),

@@ -4,7 +4,7 @@ use crate::interrupt::Interrupt;
 use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::nouns::{HostConfig, Tid};
-use vsteer_record::{EventSummary, EventWriter, FORMAT, Manifest, Task, Writer};
+use vsteer_record::{EventSummary, EventWriter, FORMAT, Manifest, Task, Writer, shown_as};
 use vsteer_sim::blame::Blame;
 use vsteer_sim::samples;
 use vsteer_sim::scenario::Case;
@@ -28,6 +28,15 @@ pub fn recorded(
     folder: &Path,
     interrupt: &Interrupt,
 ) -> Result<(Run, EventSummary), Fault> {
+    recorded_into(case, seed, folder, interrupt).map_err(|fault| shown_as(fault, folder))
+}
+
+fn recorded_into(
+    case: &Case,
+    seed: u64,
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<(Run, EventSummary), Fault> {
     let trace = Trace::default();
     let config = samples::config(&case.setup, case.policy.about.name, case.policy.about.default_weight);
     let manifest = Manifest {
@@ -40,7 +49,7 @@ pub fn recorded(
         collector: samples::collector(true),
     };
     let writer = Writer::create(folder, &manifest, &config, None)?;
-    let mut events = EventWriter::create(folder, None)?;
+    let mut events = EventWriter::create(writer.folder(), None)?;
     for vm in &config.vms {
         for t in &vm.threads {
             events.name(Task {

@@ -11,6 +11,7 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
 use vsteer_host::backends;
 use vsteer_host::pace::{Pace, due};
+use vsteer_host::privilege::confine;
 
 /// What the command line asks a backend for.
 pub fn request(source: &Source) -> Request {
@@ -64,6 +65,14 @@ pub fn need_vms(config: &HostConfig, source: &Source) -> Result<(), Fault> {
     let of = source.connect.as_ref().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
     Err(Fault::new(FaultKind::NothingThere, format!("no VM is running on {of}"))
         .help("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
+}
+
+/// From here on the command only watches: it drops the privileges that it no longer needs, and can write nowhere.
+///
+/// # Errors
+/// As [`confine`].
+pub fn only_watch(host: &mut dyn Host) -> Result<(), Fault> {
+    host.still_needs().map_or(Ok(()), |kept| confine(kept, &[]).map(drop))
 }
 
 /// Observes the live host for `length`, sampling every `interval`; shows progress on a terminal.

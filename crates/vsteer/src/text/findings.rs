@@ -16,7 +16,12 @@ pub fn findings(all: &[Finding], window_s: f64, collector: &str) -> String {
         out.push_str(&folded(&message(&f.explanation), "   ", 100));
         for e in &f.evidence {
             let against = e.against.map_or_else(String::new, |a| format!("  (against {a:.2} {})", e.unit));
-            out.push_str(&format!("     {:<58} {:>9.2} {}{against}\n", e.quantity, e.value, e.unit));
+            out.push_str(&format!(
+                "     {:<58} {:>9.2} {}{against}\n",
+                message(&e.quantity),
+                e.value,
+                message(&e.unit)
+            ));
         }
         out.push_str(&folded(&message(&format!("next: {}", f.next)), "   ", 100));
         out.push_str(&folded(&message(&format!("disproved if: {}", f.disproved_by)), "   ", 100));

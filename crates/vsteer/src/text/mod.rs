@@ -16,11 +16,12 @@ pub use plan::plan;
 pub use top::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
 pub use top::{csv_header, print_rows};
 pub use verdict::verdict;
+use vsteer_core::visible::json;
 use vsteer_record::EventSummary;
 
 /// Prints a value as JSON.
 pub fn print_json(value: &impl serde::Serialize) {
-    println!("{}", serde_json::to_string_pretty(value).expect("results are plain data"));
+    println!("{}", json(&serde_json::to_string_pretty(value).expect("results are plain data")));
 }
 
 /// Prints a note to standard error. It may contain names and answers that come from other people.

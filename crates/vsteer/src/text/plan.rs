@@ -6,6 +6,7 @@ use vsteer_core::forecast::Forecast;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
+use vsteer_core::visible::message;
 
 /// A ready share that changes by less, summed over a VM's vCPUs, is not worth a word between two steps.
 const TOLD_FROM: f64 = 0.005;
@@ -95,7 +96,7 @@ fn stage(before: &Forecast, now: &Forecast) -> Option<String> {
 
 /// The whole plan.
 pub fn plan(p: &Plan) -> String {
-    let mut out = format!("plan {}: {}\n", p.id, p.title);
+    let mut out = format!("plan {}: {}\n", p.id, message(&p.title));
     let mut vm = "";
     let (mut so_far, off) = (expected_after(p, 0), p.needs_vms_off());
     for (i, s) in p.steps.iter().enumerate() {
@@ -103,7 +104,11 @@ pub fn plan(p: &Plan) -> String {
             out.push_str(&format!("  VM {:?}\n", s.vm_name));
             vm = &s.vm_name;
         }
-        out.push_str(&format!("     {}\n        because {}\n", s.change, s.reason));
+        out.push_str(&format!(
+            "     {}\n        because {}\n",
+            message(&s.change.to_string()),
+            message(&s.reason)
+        ));
         if let Some((_, on)) = off.iter().find(|(step, _)| *step == i) {
             out.push_str(match on {
                 Some(false) => "        the VM must be off, and it is\n",
@@ -119,13 +124,13 @@ pub fn plan(p: &Plan) -> String {
         }
     }
     for line in &p.irreversible {
-        out.push_str(&format!("  cannot be undone: {line}\n"));
+        out.push_str(&format!("  cannot be undone: {}\n", message(line)));
     }
     out.push_str(&forecast(&p.forecast));
     if !p.alternatives.is_empty() {
         out.push_str("   considered, not chosen:\n");
         for a in &p.alternatives {
-            out.push_str(&format!("     {}: {}\n", a.title, one_line(&a.why_not)));
+            out.push_str(&format!("     {}: {}\n", message(&a.title), message(&a.why_not)));
         }
     }
     out.push_str(&kept_first(p).unwrap_or_default());

@@ -7,6 +7,7 @@ use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::numa::load::home;
+use vsteer_core::visible::{self, csv_cell};
 
 /// Column headings, after the name.
 pub const COLUMNS: [&str; 16] = [
@@ -189,25 +190,20 @@ pub fn csv_header() -> String {
     )
 }
 
-fn csv_text(s: &str) -> String {
-    if s.contains([',', '"', '\n', '\r']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_owned() }
-}
-
 /// A row as CSV; empty cells were not measured.
 pub fn csv_line(unix_ns: u64, vm: &str, r: &Row) -> String {
     let thread = if r.depth == 0 { "group" } else { r.name.trim() };
     let cells = r.cells.iter().map(|c| if c == "-" { "" } else { c }).collect::<Vec<_>>().join(",");
-    format!("{unix_ns},{},{},{cells}", csv_text(vm), csv_text(thread))
+    format!("{unix_ns},{},{},{cells}", csv_cell(vm), csv_cell(thread))
 }
 
 /// One update: CSV rows, or the model as a line of JSON.
 pub fn print_rows(unix_ns: u64, model: &HostModel, json: bool) {
     if json {
-        println!("{}", serde_json::to_string(model).expect("a model is plain data"));
+        println!("{}", visible::json(&serde_json::to_string(model).expect("a model is plain data")));
         return;
     }
-    let name =
-        |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| one_line(&v.name));
+    let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
     for row in vm_rows(model) {
         println!("{}", csv_line(unix_ns, &name(&row.group), &row));
     }

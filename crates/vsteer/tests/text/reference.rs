@@ -10,6 +10,7 @@ use vsteer_core::nouns::{COUNTERS, Kind};
 use vsteer_core::plan::action::ACTIONS;
 use vsteer_core::thresholds::{THRESHOLDS, Thresholds, Unit};
 use vsteer_experiment::audit::CHECKS;
+use vsteer_host::privilege::{CapabilitySet, NEEDS, names};
 
 const MADE: &str = "<!-- `make pictures` writes this page from the program's own tables. -->\n";
 
@@ -91,6 +92,33 @@ fn counters_page() {
     });
     page += &table(&["counter", "unit", "meaning"], rows);
     made("docs/reference/counters.md", &page);
+}
+
+#[test]
+fn privileges_page() {
+    let mut page = format!(
+        "# Privileges\n\n{MADE}\nRoot can do all of this. Another user needs, on the host itself:\n\n"
+    );
+    let rows = NEEDS.iter().map(|n| {
+        let capabilities = match n.capabilities {
+            all if all == CapabilitySet::all() => "all".to_owned(),
+            none if none.is_empty() => "none".to_owned(),
+            some => names(some).iter().map(|c| code(c)).collect::<Vec<_>>().join(", "),
+        };
+        let commands: Vec<String> = n.commands.iter().map(|c| code(c)).collect();
+        vec![commands.join(", "), n.way.to_owned(), capabilities, n.reach.to_owned(), n.without.to_owned()]
+    });
+    page += &table(&["commands", "way", "capabilities", "must reach", "without"], rows);
+    page += "\nA command needs only the rows of the ways that it uses.\n";
+    page += "`record` and `top` drop what they no longer need: see SECURITY.md in the source.\n";
+    made("docs/reference/privileges.md", &page);
+}
+
+#[test]
+fn each_command_has_its_privileges() {
+    for command in commands().iter().filter_map(|c| c.split(' ').next()).filter(|c| !c.is_empty()) {
+        assert!(NEEDS.iter().any(|n| n.commands.contains(&command)), "{command} is not in the table");
+    }
 }
 
 #[test]

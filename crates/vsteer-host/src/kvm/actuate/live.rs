@@ -13,6 +13,7 @@ use crate::kvm::config::is_libvirts;
 use crate::kvm::inventory::Inventory;
 use crate::linux::cgroups::lineage;
 use crate::linux::{sched, task};
+use crate::privilege::{CapabilitySet, lacking};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vsteer_core::nouns::{Manager, Role, Tid, VmConfig};
@@ -136,7 +137,10 @@ fn write_file(step: &Step, path: &str, text: &str) -> Result<(), Fault> {
             Some(Errno::NOENT | Errno::NODEV) => {
                 refused(FaultKind::Changed, "the cgroup is gone".into(), "observe again: the VM has stopped")
             }
-            Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+            Some(Errno::ACCESS) => {
+                refused(FaultKind::NoPrivilege, e.to_string(), &lacking(CapabilitySet::DAC_OVERRIDE))
+            }
+            Some(Errno::ROFS | Errno::PERM) => {
                 refused(FaultKind::NoPrivilege, e.to_string(), "run as root on the host itself, where cgroups are writable")
             }
             Some(Errno::INVAL) if budget => refused(

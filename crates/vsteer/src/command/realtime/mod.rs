@@ -65,8 +65,23 @@ fn is_meant(a: &RealtimeRun, vm: &VmConfig) -> bool {
     a.vms.iter().any(|name| is_named(name, &vm.name, &vm.id))
 }
 
+/// Refuses a name that several VMs have: anyone can start a process with a VM's name, and must not run first with it.
+fn need_distinct(a: &RealtimeRun, config: &HostConfig) -> Result<(), Fault> {
+    for name in &a.vms {
+        let called: Vec<&VmConfig> = config.vms.iter().filter(|vm| vm.name == *name).collect();
+        if called.len() > 1 {
+            let each: Vec<String> =
+                called.iter().map(|vm| format!("process {} with the id {}", vm.pid, vm.id.0)).collect();
+            return Err(Fault::new(FaultKind::Usage, format!("several VMs are called {name:?}"))
+                .because(each.join(", "))
+                .help("give the id of the one you mean: --vm ID"));
+        }
+    }
+    Ok(())
+}
+
 fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen_to_undo();
     let (means, why_not_better) = means(a)?;
     if means == Means::Priority && a.costs {
         return Err(Fault::new(
@@ -90,6 +105,7 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         .help("give the VM more weight (vsteer plan --set VM:weight=...)"));
     }
     let config = host.config()?;
+    need_distinct(a, &config)?;
     // A service may begin before its VMs do.
     if meant(a, &config).next().is_none() {
         eprintln!("vsteer: none of these VMs is running yet: {}", a.vms.join(", "));
@@ -113,7 +129,10 @@ fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: b
         Means::Policy(kernel) => (BY_POLICY, vsteer_host::realtime::preview(&kernel, meant(a, config))?),
         Means::Priority => {
             let able = vsteer_act::priority::able_to_be_first;
-            (BY_PRIORITY, meant(a, config).map(|vm| (vm.name.clone(), able(vm))).collect())
+            let shown = |vm: &VmConfig| {
+                if json { vm.name.clone() } else { format!("{} (process {})", vm.name, vm.pid) }
+            };
+            (BY_PRIORITY, meant(a, config).map(|vm| (shown(vm), able(vm))).collect())
         }
     };
     if json {

@@ -45,6 +45,7 @@ pub fn keep(
         begin: Instant::now(),
         begun_again: None,
     };
+    let _told = Told::begun();
     keeping.follow(&config)?;
     desk.ready();
     if let Some(warm_up) = a.warm_up {
@@ -63,6 +64,22 @@ pub fn keep(
         print!("{}", super::text::report(&told));
     }
     Ok(())
+}
+
+/// Tells the system's log that the policy begins, and when it ends, for whatever reason.
+struct Told;
+
+impl Told {
+    fn begun() -> Told {
+        vsteer_act::log_policy(true);
+        Told
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        vsteer_act::log_policy(false);
+    }
 }
 
 struct Keeping<'a> {

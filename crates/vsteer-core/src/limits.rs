@@ -1,0 +1,56 @@
+//! How much of what others give does vsteer read, and how long does it wait for it? Every limit, in one place.
+//!
+//! Other users' processes, files and servers can give bytes without end, or none. A limit is far above what is
+//! useful, so that whoever meets it looks at a fault or an attack. A reader takes at most one byte more than its
+//! limit, and says which limit it met.
+//!
+//! To add a limit, add a constant and use it. Left out: limits that a format states for itself (the columns of an
+//! esxtop file), which stand where it is read.
+
+use std::time::Duration;
+
+/// A text file that a person writes: a scenario, an experiment, service levels, a description of a host. Bytes.
+pub const TEXT_FILE: u64 = 16 << 20;
+/// A plan: it holds the configuration of a host, some kB for each VM. Bytes.
+pub const PLAN: u64 = 64 << 20;
+/// The names of tasks and the marks of a recording, a line each. Bytes.
+pub const RECORDING_TEXT: u64 = 128 << 20;
+/// A saved trace of Xen, which is read as a whole. Bytes.
+pub const XEN_TRACE: u64 = 256 << 20;
+/// A line of an access log. Servers limit a request to some kB. Bytes.
+pub const LOG_LINE: u64 = 1 << 20;
+/// A journal. Bytes.
+pub const JOURNAL: u64 = 256 << 20;
+/// A file of the host or of a captured host. `/proc/cpuinfo` of 8,192 pCPUs has some 12 MB. Bytes.
+pub const HOST_FILE: u64 = 32 << 20;
+/// A file that a plan changes. A boot loader's menu has some 100 kB. Bytes.
+pub const CHANGED_FILE: u64 = 4 << 20;
+/// A process's command line. That of a QEMU with 100 disks has some 50 kB. Bytes.
+pub const COMMAND_LINE: u64 = 1 << 20;
+/// A VM's name, which stands in every row. libvirt and vSphere allow less. Characters.
+pub const VM_NAME: usize = 255;
+/// What a command of a plan or experiment prints. Bytes.
+pub const PRINTED: u64 = 1 << 20;
+
+/// A VM's monitor: all that it sends. An answer for 1,000 vCPUs has some 200 kB. Bytes.
+pub const MONITOR_BYTES: usize = 1 << 20;
+/// A VM's monitor: lines before the answer. It sends fewer, even with events in between.
+pub const MONITOR_LINES: usize = 200;
+/// A VM's monitor: from the connection to the answer.
+pub const MONITOR_TIME: Duration = Duration::from_millis(500);
+/// All monitors of one look at the VMs.
+pub const MONITORS_TIME: Duration = Duration::from_secs(2);
+
+/// An answer of libvirt: a list of 1,000 VMs with two XML descriptions each has some 30 MB. Bytes.
+pub const LIBVIRT_BYTES: usize = 256 << 20;
+/// An answer of libvirt. It gives QEMU's monitor up to 30 s itself, but vsteer cannot steer a host that slow.
+pub const LIBVIRT_TIME: Duration = Duration::from_secs(20);
+/// A tool of Xen's, also over ssh.
+pub const XEN_TOOL_TIME: Duration = Duration::from_secs(60);
+/// A page of metrics, from the connection to its last byte.
+pub const SCRAPE_TIME: Duration = Duration::from_secs(3);
+/// A lock on a journal that another vsteer holds.
+pub const JOURNAL_LOCK_TIME: Duration = Duration::from_secs(30);
+
+/// Notes of one run: they name VMs and processes, and anyone can start more of these.
+pub const NOTES: usize = 1000;

@@ -1,0 +1,143 @@
+//! A folder that vsteer writes into, held open, so that nobody can put another one in its place.
+//!
+//! Where root records into a folder of another user (`/tmp/x/`, a home), that user can rename what lies in it at
+//! any time, and put a link to `/etc` under the old name. So vsteer opens the folder that it has made, checks that
+//! it belongs to the user who runs vsteer, and reaches it only through the open folder (`/proc/self/fd/N`).
+//!
+//! Nobody else may write a new folder, whatever the umask.
+//!
+//! Left out: a system without `/proc`, where the name is used.
+
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, DirBuilder, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use vsteer_core::{Fault, FaultKind};
+
+/// Mode of a new folder before the umask.
+const NEW_MODE: u32 = 0o755;
+
+/// A folder of this process's user, held open.
+#[derive(Debug)]
+pub struct OwnFolder {
+    held: File,
+    shown: PathBuf,
+}
+
+impl OwnFolder {
+    /// Makes a new folder, and those above it that are missing.
+    ///
+    /// # Errors
+    /// `Usage` if there is something (vsteer overwrites nothing); `NoSpace`, `NoPrivilege`: as the system says.
+    pub fn make(path: &Path) -> Result<OwnFolder, Fault> {
+        let failed = |e: &std::io::Error| Fault::io(format!("cannot create {}", path.display()), e);
+        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+            fs::create_dir_all(above).map_err(|e| failed(&e))?;
+        }
+        match DirBuilder::new().mode(NEW_MODE).create(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(Fault::new(FaultKind::Usage, format!("{} already exists", path.display()))
+                    .help("name another output, or remove this one: vsteer overwrites nothing"))
+            }
+            Err(e) => Err(failed(&e)),
+            Ok(()) => OwnFolder::open(path),
+        }
+    }
+
+    /// As [`OwnFolder::make`], or opens a folder of this user.
+    ///
+    /// # Errors
+    /// As [`OwnFolder::make`]; `NoPrivilege` if the folder belongs to another user.
+    pub fn make_or_open(path: &Path) -> Result<OwnFolder, Fault> {
+        if path.is_dir() { OwnFolder::open(path) } else { OwnFolder::make(path) }
+    }
+
+    /// Closes the folder to all other users: for copies of what only root may read.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn private(self) -> Result<OwnFolder, Fault> {
+        let closed = self.held.set_permissions(fs::Permissions::from_mode(0o700));
+        closed.map_err(|e| Fault::io(format!("cannot close {} to others", self.shown.display()), &e))?;
+        Ok(self)
+    }
+
+    /// Removes the files that were written into a new folder, and the folder. What cannot be removed stays.
+    pub fn remove(self) {
+        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
+        entries.for_each(|entry| drop(fs::remove_file(entry.path())));
+        // By its name, so only if it is empty and nothing else has taken the name.
+        let _ = fs::remove_dir(&self.shown);
+    }
+
+    fn open(path: &Path) -> Result<OwnFolder, Fault> {
+        let failed = |e: &std::io::Error| Fault::io(format!("cannot open the folder {}", path.display()), e);
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed(&e.into()))?;
+        let held = File::from(held);
+        let of = held.metadata().map_err(|e| failed(&e))?;
+        if of.uid() != rustix::process::geteuid().as_raw() {
+            return Err(Fault::new(
+                FaultKind::NoPrivilege,
+                format!("vsteer does not write into {}", path.display()),
+            )
+            .because(format!("the folder belongs to user {}, who could put links into it", of.uid()))
+            .help("name a folder that does not exist yet"));
+        }
+        Ok(OwnFolder { held, shown: path.to_owned() })
+    }
+
+    /// The path for this process. It stays the same whatever happens to the name.
+    pub fn path(&self) -> PathBuf {
+        let held = PathBuf::from(format!("/proc/self/fd/{}", self.held.as_raw_fd()));
+        if held.is_dir() { held } else { self.shown.clone() }
+    }
+
+    /// `text` with the name that people know in place of [`OwnFolder::path`].
+    pub fn named(&self, text: &str) -> String {
+        shown(text, &self.shown)
+    }
+}
+
+/// `text` with `name` in place of `/proc/self/fd/N`.
+pub fn shown(text: &str, name: &Path) -> String {
+    let Some((before, rest)) = text.split_once("/proc/self/fd/") else { return text.to_owned() };
+    format!("{before}{}{}", name.display(), rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_its_name_gets_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (name, moved, victim) =
+            (dir.path().join("a/out"), dir.path().join("moved"), dir.path().join("victim"));
+        fs::create_dir(&victim).unwrap();
+        let folder = OwnFolder::make(&name).unwrap();
+        assert_eq!(OwnFolder::make(&name).unwrap_err().kind, FaultKind::Usage);
+        fs::rename(&name, &moved).unwrap();
+        std::os::unix::fs::symlink(&victim, &name).unwrap();
+        fs::write(folder.path().join("x"), "mine").unwrap();
+        assert_eq!(fs::read_to_string(moved.join("x")).unwrap(), "mine");
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+        assert!(OwnFolder::make_or_open(&name).is_err(), "a link is not followed");
+        let text = format!("cannot write {}/x", folder.path().display());
+        assert_eq!(folder.named(&text), format!("cannot write {}/x", name.display()));
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        if std::os::unix::fs::chown(dir.path(), Some(65_534), None).is_ok() {
+            let refused = OwnFolder::make_or_open(dir.path()).unwrap_err();
+            assert_eq!(refused.kind, FaultKind::NoPrivilege);
+            assert!(refused.to_string().contains("belongs to user 65534"), "{refused}");
+        }
+        // /proc belongs to root, but who is not root finds a folder of another user everywhere.
+        let own = tempfile::tempdir().unwrap();
+        assert!(OwnFolder::make_or_open(own.path()).is_ok());
+    }
+}

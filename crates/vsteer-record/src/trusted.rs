@@ -1,0 +1,307 @@
+//! Files that make vsteer act: journals, and the logs of experiments. Who may have written them?
+//!
+//! vsteer often runs as root, on hosts that others use too. A journal names commands that a rollback runs. So the file,
+//! its folder and the folders above belong to root, to this user, or to who called sudo, and nobody else may write
+//! them; as sudo demands of its own files. A folder that anybody may write is accepted above the first one if it is
+//! sticky (`/tmp`): there a user can rename and remove only his own files.
+//!
+//! New folders get mode 0700 and new files 0600, whatever the umask. So only this user can open a journal, and nobody
+//! else can hold the lock that an undo waits for. A symbolic link in the last component is never followed.
+
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use vsteer_core::{Fault, FaultKind};
+
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
+    Fault::io(format!("{what} {}", path.display()), e)
+}
+
+/// Is this a user whose files vsteer obeys?
+fn obeys(uid: u32) -> bool {
+    let own = rustix::process::geteuid();
+    if uid == 0 || uid == own.as_raw() {
+        return true;
+    }
+    // Set by sudo. Only root's environment can say it of somebody else.
+    let number = |text: String| -> Option<u32> {
+        text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    };
+    let caller = || std::env::var("SUDO_UID").ok().and_then(number);
+    own.is_root() && caller() == Some(uid)
+}
+
+fn refused(path: &Path, why: String) -> Fault {
+    Fault::new(FaultKind::NoPrivilege, format!("vsteer does not trust {}", path.display())).because(why).help(
+        "use a folder that belongs to you and that only you can write (chmod go-w), or check who made it",
+    )
+}
+
+/// Refuses what another user owns or may write.
+fn check(path: &Path, of: &Metadata) -> Result<(), Fault> {
+    if !obeys(of.uid()) {
+        return Err(refused(path, format!("it belongs to the user with the number {}", of.uid())));
+    }
+    if of.mode() & OTHERS_WRITE != 0 {
+        return Err(refused(path, format!("others may write it (mode {:04o})", of.mode() & 0o7777)));
+    }
+    Ok(())
+}
+
+/// Checks a folder and those above it.
+///
+/// # Errors
+/// `NoPrivilege` where somebody else may have put something into it; `NothingThere`.
+pub fn folder(path: &Path) -> Result<(), Fault> {
+    let own = fs::symlink_metadata(path).map_err(|e| failed("cannot open the folder", path, &e))?;
+    if own.is_symlink() {
+        return Err(refused(path, "it is a symbolic link".to_owned()));
+    }
+    if !own.is_dir() {
+        return Err(refused(path, "it is not a folder".to_owned()));
+    }
+    check(path, &own)?;
+    let real = fs::canonicalize(path).map_err(|e| failed("cannot open the folder", path, &e))?;
+    for above in real.ancestors().skip(1) {
+        let of = fs::metadata(above).map_err(|e| failed("cannot open the folder", above, &e))?;
+        let sticky = of.mode() & STICKY != 0 && obeys(of.uid());
+        if !sticky {
+            check(above, &of)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a file that a plan names, to read it or to change it. `open` opens it with more flags.
+///
+/// A plan may name any file, and what another user owns can become a link to something else at any time. Files of
+/// the kernel (`/proc`, `/sys`, cgroups) lie where only the kernel makes links. Of all others, the file and its
+/// folders must be trusted before they are changed, and a link in the last component is never followed.
+///
+/// # Errors
+/// `BadInput` for what is not an ordinary file: a pipe would block, a device may act. `NoPrivilege` as [`folder`].
+pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault> {
+    let failed = |e: &io::Error| Fault::io(format!("cannot {what} {}", path.display()), e);
+    let kind = fs::metadata(path).map_err(|e| failed(&e))?.file_type();
+    // Before it is opened, because opening a device may act; and so as not to wait if a pipe takes its place.
+    if !kind.is_file() {
+        return Err(Fault::new(FaultKind::BadInput, format!("cannot {what} {}", path.display()))
+            .because("it is not an ordinary file or a file of the kernel"));
+    }
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(rustix::io::Errno::LOOP) => {
+            let followed = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed(&e.into()))?;
+            if !is_the_kernels(&followed) {
+                return Err(refused(path, "it is a symbolic link".to_owned()));
+            }
+            followed
+        }
+        other => other.map_err(|e| failed(&e.into()))?,
+    };
+    let changes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+    let kernels = is_the_kernels(&file);
+    let file = File::from(file);
+    if !kernels && changes {
+        check(path, &file.metadata().map_err(|e| failed(&e))?)?;
+        folder(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    }
+    Ok(file)
+}
+
+/// Does the kernel itself make this file?
+fn is_the_kernels(file: &impl std::os::fd::AsFd) -> bool {
+    // linux/magic.h: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs.
+    const KERNELS: [u32; 7] =
+        [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270, 0x6462_6720, 0x7472_6163, 0x7363_6673];
+    rustix::fs::fstatfs(file).is_ok_and(|fs| KERNELS.contains(&(fs.f_type as u32)))
+}
+
+/// Makes a folder, and those above it that are missing, for this user alone; then as [`folder`].
+///
+/// # Errors
+/// As [`folder`]; `NoSpace`, `NoPrivilege` where it cannot be made.
+pub fn make_folder(path: &Path) -> Result<(), Fault> {
+    let mut missing: Vec<PathBuf> = Vec::new();
+    let mut at = Some(path);
+    while let Some(one) = at.filter(|p| !p.as_os_str().is_empty() && fs::symlink_metadata(p).is_err()) {
+        missing.push(one.to_owned());
+        at = one.parent();
+    }
+    for one in missing.iter().rev() {
+        match DirBuilder::new().mode(0o700).create(one) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("cannot create the folder", one, &e));
+            }
+            _ => {}
+        }
+    }
+    folder(path)
+}
+
+/// As [`make_folder`], and closes a folder of this user's to all others: an earlier version made it with mode 0755.
+///
+/// # Errors
+/// As [`make_folder`].
+pub fn make_private_folder(path: &Path) -> Result<(), Fault> {
+    make_folder(path)?;
+    let of = fs::metadata(path).map_err(|e| failed("cannot open the folder", path, &e))?;
+    if of.mode() & 0o077 != 0 && of.uid() == rustix::process::geteuid().as_raw() {
+        let closed = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+        closed.map_err(|e| failed("cannot close the folder", path, &e))?;
+    }
+    Ok(())
+}
+
+fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    // A pipe in the file's place must not hang the process.
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from).map_err(io::Error::from)
+}
+
+fn checked(path: &Path, file: File) -> Result<File, Fault> {
+    let of = file.metadata().map_err(|e| failed("cannot read", path, &e))?;
+    if !of.is_file() {
+        return Err(refused(path, "it is not an ordinary file".to_owned()));
+    }
+    check(path, &of)?;
+    Ok(file)
+}
+
+fn opened(path: &Path, flags: OFlags) -> Result<File, Fault> {
+    let file = open_with(path, flags).map_err(|e| match rustix::io::Errno::from_io_error(&e) {
+        Some(rustix::io::Errno::LOOP) => refused(path, "it is a symbolic link".to_owned()),
+        _ => failed("cannot open", path, &e),
+    })?;
+    checked(path, file)
+}
+
+/// Opens a file to read it.
+///
+/// # Errors
+/// As [`folder`], of the file alone.
+pub fn open(path: &Path) -> Result<File, Fault> {
+    opened(path, OFlags::RDONLY)
+}
+
+/// Opens a file to read it and to append to it.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_append(path: &Path) -> Result<File, Fault> {
+    opened(path, OFlags::RDWR | OFlags::APPEND)
+}
+
+/// Makes a file, to read it and append to it, for this user alone.
+///
+/// # Errors
+/// As the system says: `Changed` where there is one.
+pub fn create(path: &Path) -> Result<File, Fault> {
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+    open_with(path, flags).map_err(|e| failed("cannot create", path, &e))
+}
+
+/// Makes a file in place of the one that may be there.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_again(path: &Path) -> Result<File, Fault> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("cannot replace", path, &e)),
+        _ => {}
+    }
+    create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn give(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_is_made_is_for_this_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        make_folder(&inner).unwrap();
+        assert_eq!((mode(&dir.path().join("a")), mode(&inner)), (0o700, 0o700));
+        let file = inner.join("x.journal");
+        drop(create(&file).unwrap());
+        assert_eq!(mode(&file), 0o600);
+        assert!(create(&file).is_err() && create_again(&file).is_ok() && open(&file).is_ok());
+        give(&inner, 0o755);
+        make_private_folder(&inner).unwrap();
+        assert_eq!(mode(&inner), 0o700);
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inner, file) = (dir.path().join("a/b"), dir.path().join("a/b/x"));
+        make_folder(&inner).unwrap();
+        drop(create(&file).unwrap());
+        for (path, bad) in [(inner.clone(), 0o770), (dir.path().join("a"), 0o777)] {
+            let was = mode(&path);
+            give(&path, bad);
+            let fault = folder(&inner).unwrap_err();
+            assert!(
+                fault.kind == FaultKind::NoPrivilege && fault.to_string().contains("others may write"),
+                "{fault}"
+            );
+            give(&path, was);
+            folder(&inner).unwrap();
+        }
+        // A sticky folder above is fine: nobody else can replace what is in it. The folder itself is not.
+        give(&dir.path().join("a"), 0o1777);
+        folder(&inner).unwrap();
+        assert!(folder(&dir.path().join("a")).is_err());
+        give(&file, 0o666);
+        assert_eq!(open(&file).unwrap_err().kind, FaultKind::NoPrivilege);
+    }
+
+    #[test]
+    fn links_and_pipes_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        for opened in [open(&link), open_to_append(&link), create(&link)] {
+            assert!(opened.is_err());
+        }
+        drop(create_again(&link).unwrap());
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        let (folder_link, pipe) = (dir.path().join("folder"), dir.path().join("pipe"));
+        std::os::unix::fs::symlink(dir.path(), &folder_link).unwrap();
+        assert!(folder(&folder_link).is_err());
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        assert!(open(&pipe).unwrap_err().to_string().contains("not an ordinary file"));
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn what_belongs_to_another_user_is_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inner, file) = (dir.path().join("theirs"), dir.path().join("x"));
+        make_folder(&inner).unwrap();
+        drop(create(&file).unwrap());
+        for path in [&inner, &file] {
+            std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+        }
+        let fault = folder(&inner).unwrap_err();
+        assert!(fault.to_string().contains("65534"), "{fault}");
+        assert_eq!(open(&file).unwrap_err().kind, FaultKind::NoPrivilege);
+    }
+}
