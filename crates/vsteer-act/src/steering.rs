@@ -107,7 +107,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Arranges the undo of those steps whose undo is not arranged yet. Returns these.
+    /// Schedules the undo of each step that has none scheduled yet, and returns those steps.
     fn hold(
         &mut self,
         now: &HostConfig,

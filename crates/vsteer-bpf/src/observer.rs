@@ -449,7 +449,9 @@ impl Observer {
             if s.state == state::READY {
                 let clock = self.running_clock(s.vm)?;
                 let open_lag_ns = match self.read_slot(slot)? {
-                    Some(now) if now.switches == s.switches => open_lag_ns(&s, clock, reading.mono_ns),
+                    // By its slot as it is now, because the copy may mix two moments: the sequence numbers tell that only
+                    // if the kernel copies from the first byte to the last.
+                    Some(now) if now.switches == s.switches => open_lag_ns(&now, clock, reading.mono_ns),
                     // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in
                     // its slot by now.
                     Some(now) => now.lag_ns.saturating_sub(s.lag_ns),

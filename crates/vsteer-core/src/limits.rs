@@ -27,7 +27,7 @@ pub const HOST_FILE: u64 = 32 << 20;
 pub const CHANGED_FILE: u64 = 4 << 20;
 /// A process's command line. That of a QEMU with 100 disks has some 50 kB. Bytes.
 pub const COMMAND_LINE: u64 = 1 << 20;
-/// A VM's name, which stands in every row. libvirt and vSphere allow less. Characters.
+/// A VM's name, characters. Every row contains it. libvirt and vSphere allow only shorter names.
 pub const VM_NAME: usize = 255;
 /// What a command of a plan or experiment prints. Bytes.
 pub const PRINTED: u64 = 1 << 20;

@@ -170,7 +170,7 @@ pub trait Host: Observe {
         None
     }
 
-    /// What it still needs once it counts; `None`: it may need any privilege.
+    /// The privileges that it still needs after counting has started. `None`: not known, so all are kept.
     fn still_needs(&mut self) -> Option<Kept> {
         None
     }

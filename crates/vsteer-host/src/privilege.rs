@@ -1,8 +1,9 @@
 //! What may each command do on this host, and how does vsteer give up what it no longer needs?
 //!
-//! [`NEEDS`] says what each command needs beyond an ordinary user, way by way. The documentation prints that table, and
-//! a test runs commands with exactly these capabilities and with one less. [`confine`] is for commands that run for
-//! long: once they count, they drop all other capabilities and can write only beneath their output folder.
+//! [`NEEDS`] says which capabilities each command needs beyond those of an ordinary user, for each way of measuring.
+//! The documentation prints that table. A test runs commands with exactly these capabilities, and with one less.
+//! [`confine`] is for commands that run for long: after counting has started, they drop all other capabilities and can
+//! write only beneath their output folder.
 //!
 //! Source: `man 7 capabilities`, `man 7 landlock`. Left out: a filter of system calls. The systemd unit in `packaging/`
 //! has one. GAP(drop-elsewhere): Xen and ssh keep all privileges.

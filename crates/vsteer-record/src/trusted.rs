@@ -79,16 +79,17 @@ pub fn folder(path: &Path) -> Result<(), Fault> {
 
 /// Opens a file that a plan names, to read it or to change it. `open` opens it with more flags.
 ///
-/// A plan may name any file, and what another user owns can become a link to something else at any time. Files of
-/// the kernel (`/proc`, `/sys`, cgroups) lie where only the kernel makes links. Of all others, the file and its
-/// folders must be trusted before they are changed, and a link in the last component is never followed.
+/// A plan can name any file, and other users can replace their own files and folders by links at any time. In `/proc`,
+/// `/sys` and cgroups only the kernel makes links, so these are not checked. Any other file is changed only if the file
+/// and all folders above it are trusted. If the file itself is a link, it is never followed.
 ///
 /// # Errors
 /// `BadInput` for what is not an ordinary file: a pipe would block, a device may act. `NoPrivilege` as [`folder`].
 pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault> {
     let failed = |e: &io::Error| Fault::io(format!("cannot {what} {}", path.display()), e);
     let kind = fs::metadata(path).map_err(|e| failed(&e))?.file_type();
-    // Before it is opened, because opening a device may act; and so as not to wait if a pipe takes its place.
+    // The kind is checked before opening, because opening a device can have an effect. Opening does not block, in case
+    // somebody puts a pipe there in between.
     if !kind.is_file() {
         return Err(Fault::new(FaultKind::BadInput, format!("cannot {what} {}", path.display()))
             .because("it is not an ordinary file or a file of the kernel"));

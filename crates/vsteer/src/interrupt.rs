@@ -71,7 +71,7 @@ impl Interrupt {
 /// Has the command seen the signal? Then it is on its way out.
 static NOTICED: AtomicBool = AtomicBool::new(false);
 
-/// Sets what the thread of [`Interrupt::listen`] calls before it ends the program.
+/// Sets the function that the thread of [`Interrupt::listen`] calls before it ends the program.
 #[cfg(feature = "host")]
 pub fn at_end(restore: Option<fn()>) {
     *AT_END.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = restore;

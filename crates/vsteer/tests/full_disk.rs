@@ -1,8 +1,7 @@
 //! A full disk at every write: does the command say which file it could not write, keep what was there, and leave no half
 //! file?
 //!
-//! Without privilege, a limit on the size of files stands for the full disk: the system calls fail at the same places with
-//! another word. With privilege, the disk is a small tmpfs.
+//! Without privilege, a limit on the size of files replaces the full disk: the same system calls fail, with another error. As root, the test fills a small tmpfs.
 
 #![cfg(feature = "host")]
 

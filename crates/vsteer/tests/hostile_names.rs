@@ -178,7 +178,7 @@ fn quiet(what: &str, text: &str) {
     }
 }
 
-/// The cells of a column of CSV, as they stand in a file whose cells hold no line ends.
+/// The cells of one column of CSV, exactly as written, quotes included. Only for files whose cells contain no line ends.
 fn column(text: &str, n: usize) -> Vec<String> {
     let cells = |line: &str| {
         let (mut cells, mut quoted) = (vec![String::new()], false);

@@ -9,7 +9,7 @@
 //! 2. The cgroup. libvirt puts a VM into a group of its own, which only root (or systemd) makes.
 //! 3. What the command line says: libvirt's folder for this run of the VM, and the VM's name.
 //!
-//! vsteer notes each process that claims to be the VM and is not, and each choice that the command line alone
+//! vsteer notes each process that falsely claims to be the VM, and each choice that only the command line
 //! decided.
 //!
 //! Source: `src/security/security_dac.c`, `src/util/vircgroup.c`, `src/util/virsystemd.c` (libvirt 9.0).
@@ -45,7 +45,7 @@ pub fn choose(qemus: &[Process], vm: &Listed, by_label: Option<u32>, own: u32) -
         let user = q.user.unwrap_or_default();
         let expected = by_label.map_or("root or you".to_owned(), |label| format!("user {label}"));
         chosen.notes.push(format!(
-            "process {} of user {user} poses as VM {:?}: vsteer ignores it, because the VM's QEMU belongs to {expected}",
+            "process {} of user {user} poses as VM {:?}, whose QEMU runs as {expected}: vsteer ignores this process",
             q.pid, vm.name
         ));
     }

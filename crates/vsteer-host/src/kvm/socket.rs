@@ -9,7 +9,8 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 
-/// Connects to the socket at `path` if it belongs to `user` or root, and a process of either listens there.
+/// Connects to the socket at `path`. Fails unless the socket, and the process that listens there, belong to `user` or
+/// root.
 ///
 /// # Errors
 /// A sentence without a subject ("belongs to another user"), for a caller that names the socket.

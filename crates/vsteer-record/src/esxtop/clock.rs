@@ -78,7 +78,8 @@ impl Clock {
                 d
             }
         };
-        self.mono_ns += ns;
+        // Times of a hostile file need not fit: a clock that stands still at its end is as good as any.
+        self.mono_ns = self.mono_ns.saturating_add(ns);
         ns
     }
 }
@@ -123,6 +124,17 @@ mod tests {
     use super::*;
 
     const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn times_that_do_not_fit_stop_the_clock_at_its_end() {
+        let mut clock = Clock::default();
+        let far = 6_000_000_000_000_000_000;
+        clock.learn(&[0, far, 2 * far]);
+        for _ in 0..8 {
+            clock.step(1);
+        }
+        assert_eq!((clock.mono_ns, clock.back), (u64::MAX, 7));
+    }
 
     #[test]
     fn times_in_every_form() {

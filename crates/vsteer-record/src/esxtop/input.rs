@@ -8,7 +8,8 @@ use vsteer_core::{Fault, FaultKind};
 
 /// The largest growth that vsteer reads: bytes of text for each compressed byte.
 const GROWTH_MOST: u64 = 500;
-/// Up to this size, bytes of text, the growth does not matter. A short file of constants may grow more.
+/// The growth is checked only beyond this many bytes of text: a short file whose values never change compresses
+/// better than the limit.
 const GROWTH_FREE: u64 = 64 << 20;
 
 /// Counts the bytes that pass.
@@ -76,7 +77,7 @@ impl Input {
         let why = format!("its first {packed} bytes grow to more than {GROWTH_MOST} times their size");
         Err(Fault::new(FaultKind::BadInput, format!("cannot decompress {name}"))
             .because(why)
-            .help("if you trust the file, decompress it with `gunzip -k FILE` and name the result"))
+            .help("if you trust the file, decompress it with `gunzip -k FILE`, and give vsteer the decompressed file"))
     }
 }
 
