@@ -12,8 +12,8 @@ mod rotation;
 
 use crate::backend::Host;
 use crate::pace::{Pace, due};
-use crate::privilege::confine;
-use crate::switches::SwitchRecorder;
+use crate::privilege::{Kept, confine};
+use crate::switches::{SwitchRecorder, Urgent};
 use rotation::Rotation;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -219,7 +219,11 @@ impl<'a> Recorder<'a> {
             _ => None,
         };
         // All folders are there, and the thread that records switches is not: it inherits the limits.
+        let urgent = asked.events.then(Urgent::begin);
         if let Some(kept) = host.still_needs() {
+            // Before Linux 5.19 a process with limits cannot rename from one folder to another.
+            let apart = asked.former.is_some_and(|former| former.parent() != asked.output.parent());
+            let kept = Kept { writes_elsewhere: kept.writes_elsewhere || apart, ..kept };
             confine(kept, &written(asked, rotation.is_some()))?;
         }
         let switches = match host.observer().filter(|_| asked.events) {
@@ -229,6 +233,7 @@ impl<'a> Recorder<'a> {
             }
             None => None,
         };
+        drop(urgent);
         Ok(Recorder {
             asked,
             host,

@@ -231,6 +231,29 @@ fn living(root: &Root) -> Vec<u32> {
     ids("/proc").into_iter().flat_map(|pid| ids(&format!("/proc/{pid}/task"))).collect()
 }
 
+/// While it lives, this thread is urgent, and so is a thread that it starts. Where VMs wait for a pCPU, the thread that
+/// records switches would wait too, and lose what it waits for. It cannot make itself urgent, because it starts after
+/// the privileges are dropped.
+pub struct Urgent(Option<i32>);
+
+impl Urgent {
+    /// Makes this thread urgent, if it may.
+    pub fn begin() -> Urgent {
+        let before = rustix::process::getpriority_process(None).ok();
+        let _ = rustix::process::setpriority_process(None, NICE);
+        Urgent(before)
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        // To become less urgent needs no privilege.
+        if let Some(before) = self.0 {
+            let _ = rustix::process::setpriority_process(None, before);
+        }
+    }
+}
+
 fn record(
     events: &Events,
     writer: EventWriter,
@@ -238,8 +261,6 @@ fn record(
     from_ns: u64,
     shared: &Shared,
 ) -> Result<EventSummary, Fault> {
-    // Where VMs wait for a pCPU this thread would too, and lose what it waits for. 0 is this thread.
-    let _ = rustix::process::setpriority_process(None, NICE);
     let intake = RefCell::new(Intake {
         writer,
         shared,

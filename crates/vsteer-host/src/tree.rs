@@ -79,7 +79,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// # Errors
 /// When it cannot be written, or the folder belongs to another user.
 pub fn capture(tree: &Tree, folder: &Path) -> Result<(), Fault> {
-    let held = OwnFolder::make_or_open(folder)?.private()?;
+    let held = OwnFolder::make_private(folder)?;
     write(tree, &held.path()).map_err(|fault| shown_as(fault, folder))
 }
 

@@ -6,6 +6,7 @@
 //! costs a good file, and a symbolic link in the last component is replaced, not followed. A terminal, pipe or
 //! `/dev/null` is written directly.
 
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -18,8 +19,32 @@ use vsteer_core::{Fault, FaultKind};
 /// # Errors
 /// As the system says; `InvalidData` for a larger file.
 pub fn read_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    within(File::open(path)?, most)
+}
+
+/// Opens an ordinary file. A recording may come from anybody: a pipe would block, a device may have no end, and a
+/// link may lead to what only root can read.
+pub(crate) fn ordinary(path: &Path) -> std::io::Result<File> {
+    let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::LOOP) => return Err(refused("it is a symbolic link")),
+        other => File::from(other?),
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(refused("it is not an ordinary file")) }
+}
+
+/// As [`read_at_most`], of an ordinary file.
+///
+/// # Errors
+/// As [`read_at_most`]; `InvalidData` for anything else than an ordinary file.
+pub(crate) fn ordinary_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    within(ordinary(path)?, most)
+}
+
+fn within(file: File, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let why = format!("it has more than {} MiB, the most that vsteer reads of such a file", most >> 20);
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
@@ -32,8 +57,12 @@ pub fn read_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read_at_most`]; `InvalidData` if it is not UTF-8.
 pub fn text_at_most(path: &Path, most: u64) -> std::io::Result<String> {
+    as_text(read_at_most(path, most)?)
+}
+
+fn as_text(bytes: Vec<u8>) -> std::io::Result<String> {
     let not_text = |_| std::io::Error::new(std::io::ErrorKind::InvalidData, "it is not UTF-8 text");
-    String::from_utf8(read_at_most(path, most)?).map_err(not_text)
+    String::from_utf8(bytes).map_err(not_text)
 }
 
 /// The text of the file `name` beside `of`, which nobody named; `None` if there is none.
@@ -45,17 +74,16 @@ pub fn text_at_most(path: &Path, most: u64) -> std::io::Result<String> {
 pub fn text_beside(of: &Path, name: &str) -> std::io::Result<Option<String>> {
     let path = of.with_file_name(name);
     let refused = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
-    let there = match fs::symlink_metadata(&path) {
+    let file = match ordinary(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    if !there.is_file() {
-        return refused("it is not an ordinary file");
+    let owner = file.metadata()?.uid();
+    let own = rustix::process::geteuid().as_raw();
+    if owner != 0 && owner != own && owner != fs::metadata(of)?.uid() {
+        return refused("it belongs to another user than you and the file beside it");
     }
-    if there.uid() != 0 && there.uid() != fs::metadata(of)?.uid() {
-        return refused("it belongs to another user than the file beside it");
-    }
-    text_at_most(&path, limits::TEXT_FILE).map(Some)
+    as_text(within(file, limits::TEXT_FILE)?).map(Some)
 }
 
 /// Writes `bytes` to `path`.
@@ -107,7 +135,7 @@ pub fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<
 
 /// Opens a terminal, pipe or device. A pipe without a reader would block.
 fn opened_at_once(path: &Path) -> std::io::Result<File> {
-    use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
+    use rustix::fs::{fcntl_getfl, fcntl_setfl};
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NXIO) => return Err(std::io::Error::other("nothing reads this pipe")),

@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use vsteer_core::Fault;
+use vsteer_core::limits;
 use vsteer_core::trigger::Mark;
 
 const NAME: &str = "marks.jsonl";
@@ -60,7 +61,7 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), Fault> {
 /// If they exist but cannot be read.
 pub fn read(folder: &Path) -> Result<Vec<Mark>, Fault> {
     let path = folder.join(NAME);
-    match fs::read(&path) {
+    match crate::files::ordinary_at_most(&path, limits::RECORDING_TEXT) {
         Ok(text) => Ok(of(&text)),
         // A recording in another format is a file, and has no marks.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),

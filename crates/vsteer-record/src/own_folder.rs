@@ -31,6 +31,7 @@ impl OwnFolder {
     /// # Errors
     /// `Usage` if there is something (vsteer overwrites nothing); `NoSpace`, `NoPrivilege`: as the system says.
     pub fn make(path: &Path) -> Result<OwnFolder, Fault> {
+        let path = &plain(path);
         let failed = |e: &std::io::Error| Fault::io(format!("cannot create {}", path.display()), e);
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             fs::create_dir_all(above).map_err(|e| failed(&e))?;
@@ -45,19 +46,29 @@ impl OwnFolder {
         }
     }
 
-    /// As [`OwnFolder::make`], or opens a folder of this user.
+    /// As [`OwnFolder::make`], or opens a folder of this user that nobody else may write.
     ///
     /// # Errors
-    /// As [`OwnFolder::make`]; `NoPrivilege` if the folder belongs to another user.
+    /// As [`OwnFolder::make`]; `NoPrivilege` if the folder belongs to another user, or all may write it.
     pub fn make_or_open(path: &Path) -> Result<OwnFolder, Fault> {
-        if path.is_dir() { OwnFolder::open(path) } else { OwnFolder::make(path) }
+        if path.is_dir() { OwnFolder::open(&plain(path)) } else { OwnFolder::make(path) }
     }
 
-    /// Closes the folder to all other users: for copies of what only root may read.
+    /// As [`OwnFolder::make_or_open`], of an empty folder, which it closes to all other users: for copies of what only
+    /// root may read.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn private(self) -> Result<OwnFolder, Fault> {
+    /// As [`OwnFolder::make_or_open`]; `Usage` if the folder is not empty.
+    pub fn make_private(path: &Path) -> Result<OwnFolder, Fault> {
+        let folder = OwnFolder::make_or_open(path)?;
+        if fs::read_dir(folder.path()).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(Fault::new(FaultKind::Usage, format!("the folder {} is not empty", path.display()))
+                .help("name a folder that does not exist yet"));
+        }
+        folder.private()
+    }
+
+    fn private(self) -> Result<OwnFolder, Fault> {
         let closed = self.held.set_permissions(fs::Permissions::from_mode(0o700));
         closed.map_err(|e| Fault::io(format!("cannot close {} to others", self.shown.display()), &e))?;
         Ok(self)
@@ -74,16 +85,22 @@ impl OwnFolder {
     fn open(path: &Path) -> Result<OwnFolder, Fault> {
         let failed = |e: &std::io::Error| Fault::io(format!("cannot open the folder {}", path.display()), e);
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let refused = |why: String| {
+            Fault::new(FaultKind::NoPrivilege, format!("vsteer does not write into {}", path.display()))
+                .because(why)
+                .help("name a folder that does not exist yet")
+        };
+        if fs::symlink_metadata(path).is_ok_and(|of| of.is_symlink()) {
+            return Err(refused("it is a symbolic link: name the folder that it leads to".to_owned()));
+        }
         let held = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed(&e.into()))?;
         let held = File::from(held);
         let of = held.metadata().map_err(|e| failed(&e))?;
         if of.uid() != rustix::process::geteuid().as_raw() {
-            return Err(Fault::new(
-                FaultKind::NoPrivilege,
-                format!("vsteer does not write into {}", path.display()),
-            )
-            .because(format!("the folder belongs to user {}, who could put links into it", of.uid()))
-            .help("name a folder that does not exist yet"));
+            return Err(refused(format!("it belongs to user {}, who could put links into it", of.uid())));
+        }
+        if of.mode() & 0o002 != 0 {
+            return Err(refused("all users may write it, and could put links into it".to_owned()));
         }
         Ok(OwnFolder { held, shown: path.to_owned() })
     }
@@ -98,6 +115,11 @@ impl OwnFolder {
     pub fn named(&self, text: &str) -> String {
         shown(text, &self.shown)
     }
+}
+
+/// The path without a slash at its end: with one, the system follows a link.
+fn plain(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 /// `text` with `name` in place of `/proc/self/fd/N`.
@@ -123,7 +145,19 @@ mod tests {
         fs::write(folder.path().join("x"), "mine").unwrap();
         assert_eq!(fs::read_to_string(moved.join("x")).unwrap(), "mine");
         assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
-        assert!(OwnFolder::make_or_open(&name).is_err(), "a link is not followed");
+        for link in [name.clone(), PathBuf::from(format!("{}/", name.display()))] {
+            for opened in [OwnFolder::make_or_open(&link), OwnFolder::make_private(&link)] {
+                assert!(opened.unwrap_err().to_string().contains("symbolic link"), "{link:?}");
+            }
+        }
+        let open = dir.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(OwnFolder::make_private(&open).unwrap_err().to_string().contains("all users may write"));
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(open.join("x"), "x").unwrap();
+        assert_eq!(OwnFolder::make_private(&open).unwrap_err().kind, FaultKind::Usage);
+        assert_eq!(fs::metadata(&open).unwrap().mode() & 0o777, 0o755, "what is refused is not closed");
         let text = format!("cannot write {}/x", folder.path().display());
         assert_eq!(folder.named(&text), format!("cannot write {}/x", name.display()));
     }

@@ -4,23 +4,12 @@
 //! Both give the same recording: the rest of the reader knows names only.
 
 use crate::files;
-use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vsteer_core::limits;
-
-/// Opens an ordinary file. A recording may come from anybody: a pipe would block, a device may have no end, and a
-/// link may lead to what only root can read.
-fn ordinary(path: &Path) -> io::Result<File> {
-    if !fs::symlink_metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not an ordinary file"));
-    }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-}
 
 /// The files of a recording, by name.
 #[derive(Debug, Clone)]
@@ -58,7 +47,7 @@ impl Parts {
     /// A part from its start. Unbuffered reads would cost a system call per column.
     pub(crate) fn open(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
         match self {
-            Parts::Folder(folder) => Ok(Box::new(BufReader::new(ordinary(&folder.join(name))?))),
+            Parts::Folder(folder) => Ok(Box::new(BufReader::new(files::ordinary(&folder.join(name))?))),
             Parts::Memory(_) => Ok(Box::new(self.held(name)?)),
         }
     }
@@ -66,11 +55,7 @@ impl Parts {
     /// All bytes of a part.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         match self {
-            Parts::Folder(folder) => {
-                let path = folder.join(name);
-                ordinary(&path)?;
-                files::read_at_most(&path, limits::RECORDING_TEXT)
-            }
+            Parts::Folder(folder) => files::ordinary_at_most(&folder.join(name), limits::RECORDING_TEXT),
             Parts::Memory(_) => Ok(self.held(name)?.to_vec()),
         }
     }
@@ -80,7 +65,7 @@ impl Parts {
         let mut last = [0; 8];
         match self {
             Parts::Folder(folder) => {
-                let read = ordinary(&folder.join(name)).and_then(|mut file| {
+                let read = files::ordinary(&folder.join(name)).and_then(|mut file| {
                     file.seek(SeekFrom::End(-8))?;
                     file.read_exact(&mut last)
                 });

@@ -77,42 +77,78 @@ pub fn folder(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Opens a file that a plan names, to read it or to change it. `open` opens it with more flags.
+/// Opens a file that a plan names, to read it or to change it (`flags`).
 ///
-/// A plan can name any file, and other users can replace their own files and folders by links at any time. In `/proc`,
-/// `/sys` and cgroups only the kernel makes links, so these are not checked. Any other file is changed only if the file
-/// and all folders above it are trusted. If the file itself is a link, it is never followed.
+/// A plan can name any file, and other users can replace their own files and folders by links at any time. So the path
+/// is walked component by component. In `/proc`, `/sys` and cgroups only the kernel makes links, so from there on it is
+/// opened as it is. Anywhere else, links and the file must belong to users whom vsteer obeys, and to change a file
+/// nobody else may write it or a folder on the way. A link in the last component is then never followed.
 ///
 /// # Errors
 /// `BadInput` for what is not an ordinary file: a pipe would block, a device may act. `NoPrivilege` as [`folder`].
 pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault> {
-    let failed = |e: &io::Error| Fault::io(format!("cannot {what} {}", path.display()), e);
-    let kind = fs::metadata(path).map_err(|e| failed(&e))?.file_type();
-    // The kind is checked before opening, because opening a device can have an effect. Opening does not block, in case
-    // somebody puts a pipe there in between.
-    if !kind.is_file() {
-        return Err(Fault::new(FaultKind::BadInput, format!("cannot {what} {}", path.display()))
-            .because("it is not an ordinary file or a file of the kernel"));
-    }
-    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()) {
-        Err(rustix::io::Errno::LOOP) => {
-            let followed = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed(&e.into()))?;
-            if !is_the_kernels(&followed) {
-                return Err(refused(path, "it is a symbolic link".to_owned()));
-            }
-            followed
-        }
-        other => other.map_err(|e| failed(&e.into()))?,
-    };
+    let failed = |e: io::Error| Fault::io(format!("cannot {what} {}", path.display()), &e);
     let changes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-    let kernels = is_the_kernels(&file);
-    let file = File::from(file);
-    if !kernels && changes {
-        check(path, &file.metadata().map_err(|e| failed(&e))?)?;
-        folder(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    let mut left = std::path::absolute(path).map_err(failed)?;
+    'walk: for _ in 0..LINKS_MOST {
+        let mut at = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
+            .map_err(|e| failed(e.into()))?;
+        let mut walked = PathBuf::from("/");
+        let parts: Vec<std::path::Component<'_>> = left.components().skip(1).collect();
+        for (n, part) in parts.iter().enumerate() {
+            let last = n + 1 == parts.len();
+            if is_the_kernels(&at) {
+                let rest: PathBuf = parts[n..].iter().collect();
+                return opened_as_is(&at, &rest, flags).map_err(failed);
+            }
+            let step = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let next = rustix::fs::openat(&at, part.as_os_str(), step, Mode::empty())
+                .map(File::from)
+                .map_err(|e| failed(e.into()))?;
+            let of = next.metadata().map_err(failed)?;
+            walked.push(part);
+            if of.is_symlink() {
+                if !obeys(of.uid()) || (last && changes) {
+                    return Err(refused(&walked, "it is a symbolic link".to_owned()));
+                }
+                let to = fs::read_link(&walked).map_err(failed)?;
+                walked.pop();
+                left = parts[n + 1..].iter().fold(walked.join(to), |path, part| path.join(part));
+                continue 'walk;
+            }
+            let sticky = of.is_dir() && of.mode() & STICKY != 0 && obeys(of.uid());
+            if changes && !sticky && !is_the_kernels(&next) {
+                check(&walked, &of)?;
+            }
+            at = next;
+        }
+        return opened_again(&at, flags).map_err(failed);
     }
-    Ok(file)
+    Err(refused(path, "it leads through too many links".to_owned()))
+}
+
+/// As many links as Linux follows in one path.
+const LINKS_MOST: usize = 40;
+
+/// Opens what the open descriptor is, if it is an ordinary file. The kind is checked first, because opening a device can
+/// have an effect.
+fn opened_again(at: &File, flags: OFlags) -> io::Result<File> {
+    if !at.metadata()?.is_file() {
+        let why = "it is not an ordinary file or a file of the kernel";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(at));
+    Ok(rustix::fs::open(own, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
+}
+
+/// Opens a file beneath a folder of the kernel.
+fn opened_as_is(at: &File, rest: &Path, flags: OFlags) -> io::Result<File> {
+    let found = File::from(rustix::fs::openat(at, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    if !is_the_kernels(&found) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it leads out of the kernel's files"));
+    }
+    opened_again(&found, flags)
 }
 
 /// Does the kernel itself make this file?
@@ -222,6 +258,43 @@ pub fn create_again(path: &Path) -> Result<File, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What another user can put on the way to a file that a plan names. Only root can give files away.
+    #[test]
+    fn a_named_file_is_changed_only_on_a_trusted_way() {
+        use std::os::unix::fs::{chown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let open = |name: &str, flags| open_named(&path(name), "change", flags);
+        fs::write(path("own"), "1").unwrap();
+        symlink(path("own"), path("link")).unwrap();
+        assert!(open("own", OFlags::WRONLY).is_ok() && open("link", OFlags::RDONLY).is_ok());
+        let said = open("link", OFlags::WRONLY).unwrap_err().to_string();
+        assert!(said.contains("it is a symbolic link"), "{said}");
+        // The kernel's own links and files.
+        assert!(open_named(Path::new("/proc/self/comm"), "change", OFlags::WRONLY).is_ok());
+        assert_eq!(
+            open_named(Path::new("/dev/null"), "read", OFlags::RDONLY).unwrap_err().kind,
+            FaultKind::BadInput
+        );
+        fs::create_dir(path("theirs")).unwrap();
+        fs::write(path("theirs/file"), "1").unwrap();
+        // Links of theirs: to a file of the kernel, and to a folder on the way.
+        symlink("/proc/self/comm", path("theirs/kernel")).unwrap();
+        symlink(dir.path(), path("theirs/up")).unwrap();
+        if chown(path("theirs"), Some(65_534), None).is_err() {
+            return;
+        }
+        for name in ["kernel", "up", "file"] {
+            std::os::unix::fs::lchown(path("theirs").join(name), Some(65_534), None).unwrap();
+        }
+        for name in ["theirs/file", "theirs/kernel", "theirs/up/own"] {
+            let said = open(name, OFlags::WRONLY).unwrap_err();
+            assert_eq!(said.kind, FaultKind::NoPrivilege, "{name}: {said}");
+        }
+        assert_eq!(open("theirs/up/own", OFlags::RDONLY).unwrap_err().kind, FaultKind::NoPrivilege);
+        assert!(open("theirs/file", OFlags::RDONLY).is_ok());
+    }
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o7777

@@ -19,8 +19,6 @@ pub use wait::Woken;
 
 /// How long a command has to notice a signal.
 const NOTICES_WITHIN: Duration = Duration::from_millis(1500);
-/// How long a command that noticed it may take to close its files.
-const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 
 /// What restores the terminal if the program is ended, set while a screen is shown.
 static AT_END: Mutex<Option<fn()>> = Mutex::new(None);
@@ -101,8 +99,9 @@ fn end_if_late() {
             return;
         }
         std::thread::sleep(NOTICES_WITHIN);
+        // It ends by itself, or goes on with what it has; a second signal ends it.
         if NOTICED.load(Ordering::Relaxed) {
-            std::thread::sleep(CLOSES_WITHIN);
+            return;
         }
         if let Some(restore) = AT_END.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
             restore();

@@ -154,14 +154,16 @@ pub fn steps(config: &HostConfig, settings: &[Setting]) -> Result<Vec<Step>, Fau
 }
 
 fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault> {
-    let mut called = config.vms.iter().filter(|vm| vm.name == setting.vm || vm.id.0 == setting.vm);
+    // An id first: anyone can start a process with a VM's id as its name.
+    let by_id = config.vms.iter().find(|vm| vm.id.0 == setting.vm);
+    let mut called = config.vms.iter().filter(|vm| by_id.is_none() && vm.name == setting.vm);
     if let (Some(one), Some(other)) = (called.next(), called.next()) {
         return Err(Fault::new(FaultKind::Usage, format!("--set: several VMs are called {:?}", setting.vm))
             .because(format!("their ids are {} and {}", one.id.0, other.id.0))
             .help("give the id in place of the name"));
     }
-    let called = config.vms.iter().find(|vm| vm.name == setting.vm || vm.id.0 == setting.vm);
-    let vm = called.ok_or_else(|| {
+    let called = config.vms.iter().find(|vm| vm.name == setting.vm);
+    let vm = by_id.or(called).ok_or_else(|| {
         let known: Vec<_> = config.vms.iter().map(|vm| crate::visible::line(&vm.name)).collect();
         Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
             .help(format!("use one of these VMs: {}", known.join(", ")))

@@ -96,7 +96,7 @@ pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Re
         let what = format!("the capture has {} MB, the limit is {} MB", bytes >> 20, BYTES_MAX >> 20);
         return Err(Fault::new(FaultKind::BadInput, what).help("capture fewer VMs: --vm NAME"));
     }
-    let held = OwnFolder::make_or_open(asked.folder)?.private()?;
+    let held = OwnFolder::make_private(asked.folder)?;
     write(&held.path(), asked.redact, &takings).map_err(|fault| shown_as(fault, asked.folder))?;
     let last = takings.pop().expect("two samples were taken");
     let files = takings.iter().chain([&last]).map(|t| t.seen.len()).sum();

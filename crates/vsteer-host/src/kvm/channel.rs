@@ -76,7 +76,7 @@ impl Channels {
 /// The channel of a VM's process, opened.
 fn channel_of(root: &Root, pid: u32) -> Option<UnixStream> {
     let user = task::user(root, pid)?;
-    told(socket::connect(&socket_of(root, pid)?, user).ok()?).ok()
+    told(socket::connect(&socket_of(root, pid)?, user, pid).ok()?).ok()
 }
 
 fn told(mut stream: UnixStream) -> std::io::Result<UnixStream> {

@@ -4,8 +4,8 @@
 //! ordinary user cannot fake, in this order:
 //!
 //! 1. The user who owns the process. libvirt's description names the user of the VM's QEMU (`<seclabel
-//!    model='dac'>`). A libvirt that runs as an ordinary user starts its VMs as that user and writes no such
-//!    label. A process of another user is never the VM.
+//!    model='dac'>`). Without such a label, QEMU runs as the user of its libvirt, or as a service's user: never as
+//!    another person. A process of another user is never the VM.
 //! 2. The cgroup. libvirt puts a VM into a group of its own, which only root (or systemd) makes.
 //! 3. What the command line says: libvirt's folder for this run of the VM, and the VM's name.
 //!
@@ -29,21 +29,21 @@ pub struct Chosen {
     pub notes: Vec<String>,
 }
 
-/// Chooses the process of a listed VM. `by_label`: the user in libvirt's description; `own`: vsteer's user.
-pub fn choose(qemus: &[Process], vm: &Listed, by_label: Option<u32>, own: u32) -> Chosen {
+/// Chooses the process of a listed VM. `by_label`: the user in libvirt's description; `own`: the users as whom a
+/// libvirt of this person may run.
+pub fn choose(qemus: &[Process], vm: &Listed, by_label: Option<u32>, own: &[u32]) -> Chosen {
     let uuid = vm.uuid.to_ascii_lowercase();
     let all = qemus.iter().enumerate().filter(|(_, q)| q.line.uuid.as_deref() == Some(&uuid));
-    // A libvirt without labels starts QEMU as its own user: root, or the user who connected to it.
     let may_be = |q: &Process| match (q.user, by_label) {
         (None, _) => true,
         (Some(user), Some(label)) => user == label,
-        (Some(user), None) => user == 0 || user == own,
+        (Some(user), None) => own.contains(&user) || !q.is_a_persons(),
     };
     let (mine, foreign): (Vec<_>, Vec<_>) = all.partition(|(_, q)| may_be(q));
     let mut chosen = Chosen::default();
     for (_, q) in foreign {
         let user = q.user.unwrap_or_default();
-        let expected = by_label.map_or("root or you".to_owned(), |label| format!("user {label}"));
+        let expected = by_label.map_or("root, you or a service".to_owned(), |label| format!("user {label}"));
         chosen.notes.push(format!(
             "process {} of user {user} poses as VM {:?}, whose QEMU runs as {expected}: vsteer ignores this process",
             q.pid, vm.name
@@ -133,7 +133,7 @@ mod tests {
             for copy in [claims(50, 65534), claims(100, 65534), claims(150, 65534)] {
                 let real = Process { pid: 101, ..claims(100, user) };
                 for all in [vec![copy.clone(), real.clone()], vec![real.clone(), copy.clone()]] {
-                    let chosen = choose(&all, &listed(), label, own);
+                    let chosen = choose(&all, &listed(), label, &[own]);
                     assert_eq!(all[chosen.at.unwrap()].pid, 101);
                     assert_eq!(chosen.notes.len(), 1, "{:?}", chosen.notes);
                     assert!(
@@ -142,7 +142,7 @@ mod tests {
                         chosen.notes
                     );
                 }
-                let alone = choose(&[copy], &listed(), label, own);
+                let alone = choose(&[copy], &listed(), label, &[own]);
                 assert_eq!((alone.at, alone.notes.len()), (None, 1));
             }
         }
@@ -158,12 +158,12 @@ mod tests {
             cgroup: "0::/user.slice/user-1000.slice/machine-qemu\\x2d7\\x2dbank.scope\n".to_owned(),
             ..claims(100, 64055)
         };
-        let chosen = choose(&[copy.clone(), real], &listed(), Some(64055), 0);
+        let chosen = choose(&[copy.clone(), real], &listed(), Some(64055), &[0]);
         assert_eq!(chosen.at, Some(1), "a group that a user made does not count");
         assert_eq!(chosen.notes, ["several processes claim to be VM \"bank\": vsteer measures 200, not 100"]);
         // Nothing tells these two apart but their age.
         let later = Process { pid: 300, start_ticks: 300, ..copy.clone() };
-        assert_eq!(choose(&[later, copy], &listed(), Some(64055), 0).at, Some(1));
+        assert_eq!(choose(&[later, copy], &listed(), Some(64055), &[0]).at, Some(1));
     }
 
     #[test]

@@ -193,8 +193,9 @@ impl Inventory {
             let domain = xml::parse(&vm.xml)
                 .map_err(|e| self.note(format!("cannot read the definition of VM {:?}: {e}", vm.name)));
             let domain = domain.ok();
-            let user = domain.as_ref().and_then(|d| d.user);
-            let chosen = identity::choose(&qemus, &vm, user, rustix::process::geteuid().as_raw());
+            let label = domain.as_ref().and_then(|d| d.user.as_deref());
+            let user = label.and_then(|label| task::user_called(&self.root, label));
+            let chosen = identity::choose(&qemus, &vm, user, &own_users());
             chosen.notes.into_iter().for_each(|note| self.note(note));
             let Some(at) = chosen.at else {
                 self.note(format!(
@@ -354,6 +355,14 @@ impl Inventory {
         threads.sort_by_key(|t| (t.role.vcpu().unwrap_or(u32::MAX), t.tid));
         threads
     }
+}
+
+/// The users as whom a libvirt of this person's runs: itself, and who owns the folder of its session (root's shell may
+/// have another user's).
+fn own_users() -> Vec<u32> {
+    let session = std::env::var_os("XDG_RUNTIME_DIR").and_then(|folder| std::fs::metadata(folder).ok());
+    let session = session.map(|folder| std::os::unix::fs::MetadataExt::uid(&folder));
+    session.into_iter().chain([rustix::process::geteuid().as_raw()]).collect()
 }
 
 fn uri_of(manager: &Manager) -> &str {

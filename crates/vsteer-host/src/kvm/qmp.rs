@@ -33,11 +33,11 @@ pub fn vcpu_threads(root: &Root, pid: u32, path: &str) -> Result<BTreeMap<Tid, u
         return Err(format!("another program is connected to its monitor {path}"));
     }
     let user = task::user(root, pid).ok_or("vsteer cannot read whose process it is")?;
-    ask(path, user, Instant::now() + limits::MONITOR_TIME)
+    ask(path, user, pid, Instant::now() + limits::MONITOR_TIME)
 }
 
-fn ask(path: &str, user: u32, end: Instant) -> Result<BTreeMap<Tid, u32>, String> {
-    let mut stream = socket::connect(path, user).map_err(|why| format!("its monitor {path} {why}"))?;
+fn ask(path: &str, user: u32, pid: u32, end: Instant) -> Result<BTreeMap<Tid, u32>, String> {
+    let mut stream = socket::connect(path, user, pid).map_err(|why| format!("its monitor {path} {why}"))?;
     let late = |e: std::io::Error| format!("its monitor {path} does not answer: {e}");
     let request = "{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpus-fast\",\"id\":\"vsteer\"}\n";
     let (mut unread, mut total, mut lines, mut asked) = (Vec::new(), 0, 0, false);
@@ -122,7 +122,8 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
-            let said = ask(path.to_str().unwrap(), user, Instant::now() + limits::MONITOR_TIME);
+            let said =
+                ask(path.to_str().unwrap(), user, std::process::id(), Instant::now() + limits::MONITOR_TIME);
             let took = begun.elapsed();
             if said.is_err() {
                 // It may not have been asked at all.

@@ -28,8 +28,8 @@ pub struct Domain {
     pub memory_mode: Option<String>,
     /// `<numatune><memory nodeset=…>`.
     pub memory_nodes: Option<CpuSet>,
-    /// The user of the VM's QEMU: `<seclabel model='dac'><label>+USER:+GROUP`.
-    pub user: Option<u32>,
+    /// The user of the VM's QEMU, a number or a name: `<seclabel model='dac'><label>+USER:+GROUP`.
+    pub user: Option<String>,
 }
 
 impl Domain {
@@ -67,14 +67,14 @@ pub fn parse(xml: &str) -> Result<Domain, String> {
     })
 }
 
-/// The user of a label for file permissions. A number has a `+` before it; names are left out, because libvirt
-/// writes numbers.
-fn user(seclabel: Node<'_, '_>) -> Option<u32> {
+/// The user of a label for file permissions. libvirt writes a number with a `+` before it; a label in a definition may
+/// have a name.
+fn user(seclabel: Node<'_, '_>) -> Option<String> {
     if seclabel.attribute("model") != Some("dac") {
         return None;
     }
     let label = child(seclabel, "label")?.text()?.trim();
-    label.split(':').next()?.trim_start_matches('+').parse().ok()
+    label.split(':').next().map(|user| user.trim_start_matches('+').to_owned())
 }
 
 pub(super) fn child<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {

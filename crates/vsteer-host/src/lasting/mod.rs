@@ -13,6 +13,7 @@ pub mod tuned;
 use std::io::Write;
 use std::path::Path;
 use vsteer_core::Fault;
+use vsteer_record::trusted;
 
 /// Replaces a file as a whole, keeping its mode: a boot loader's file is never half there.
 fn replace(path: &str, text: &str) -> Result<(), Fault> {
@@ -22,8 +23,11 @@ fn replace(path: &str, text: &str) -> Result<(), Fault> {
         ".{}.vsteer",
         file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
     ));
+    trusted::folder(file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     let write = || -> std::io::Result<()> {
-        let mut f = std::fs::File::create(&beside)?;
+        // A run that was killed may have left one. A new one follows no link.
+        let _ = std::fs::remove_file(&beside);
+        let mut f = std::fs::File::create_new(&beside)?;
         f.write_all(text.as_bytes())?;
         if let Ok(old) = std::fs::metadata(file) {
             f.set_permissions(old.permissions())?;

@@ -153,7 +153,11 @@ impl Place<'_> {
     /// Where it cannot be made.
     pub fn make_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("cannot create {path}"), &e)),
+            None => {
+                let there = Path::new(path).ancestors().find(|above| above.is_dir());
+                there.map_or(Ok(()), trusted::folder)?;
+                std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("cannot create {path}"), &e))
+            }
             Some(_) => self
                 .there(&format!("mkdir -p {}", quoted(path)), format!("cannot create {path}{self}"))
                 .map(drop),
@@ -166,7 +170,10 @@ impl Place<'_> {
     /// Where it cannot be removed.
     pub fn remove_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("cannot remove {path}"), &e)),
+            None => {
+                trusted::folder(Path::new(path))?;
+                std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("cannot remove {path}"), &e))
+            }
             Some(_) => self
                 .there(&format!("rm -r {}", quoted(path)), format!("cannot remove {path}{self}"))
                 .map(drop),

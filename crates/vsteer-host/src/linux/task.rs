@@ -119,6 +119,15 @@ pub fn user(root: &Root, pid: u32) -> Option<u32> {
     user_of(&text(root, &format!("/proc/{pid}/status"))?)
 }
 
+/// The number of a user: a number, or a name in `/etc/passwd`.
+pub fn user_called(root: &Root, name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let users = text(root, "/etc/passwd")?;
+    users.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.split(':').nth(1)?.parse().ok())
+}
+
 /// The effective user in a text of `/proc/PID/status`.
 fn user_of(status: &str) -> Option<u32> {
     let ids = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
@@ -168,6 +177,7 @@ mod tests {
         assert_eq!(affinity(&root, pid, me), allowed_list(&status));
         assert_eq!(affinity(&root, u32::MAX, Tid(i32::MAX as u32)), None);
         assert_eq!(user(&root, pid), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!((user_called(&root, "107"), user_called(&root, "root")), (Some(107), Some(0)));
         assert_eq!(user_of("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
     }
 

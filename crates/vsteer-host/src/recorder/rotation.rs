@@ -51,9 +51,7 @@ fn need_recording(path: &Path) -> Result<(), Fault> {
         "it is not a folder".to_owned()
     } else if of.uid() != rustix::process::geteuid().as_raw() {
         format!("it belongs to user {}", of.uid())
-    } else if !is_there(&path.join("manifest.json"))
-        && fs::read_dir(path).is_ok_and(|mut d| d.next().is_some())
-    {
+    } else if !is_there(&path.join("manifest.json")) && !has_only_parts(path) {
         "it has other files and no recording".to_owned()
     } else {
         return Ok(());
@@ -61,6 +59,12 @@ fn need_recording(path: &Path) -> Result<(), Fault> {
     Err(Fault::new(FaultKind::Usage, format!("cannot replace {} by a new recording", path.display()))
         .because(why)
         .help("move it away, or name other folders with --output and --keep-former"))
+}
+
+/// Is each file a part of a recording? A removal that was interrupted may have left some without the manifest.
+fn has_only_parts(path: &Path) -> bool {
+    let is_part = |name: &str| [".arrows", ".jsonl", ".json", ".new"].iter().any(|end| name.ends_with(end));
+    fs::read_dir(path).is_ok_and(|all| all.flatten().all(|e| e.file_name().to_str().is_some_and(is_part)))
 }
 
 fn is_there(path: &Path) -> bool {
@@ -160,6 +164,12 @@ mod tests {
             assert!(Rotation::begin(&output, &former).is_err(), "a link");
             fs::remove_file(&notes).unwrap();
         }
+        // What an interrupted removal left.
+        let older = with_end(&former, ".old");
+        fs::create_dir(&older).unwrap();
+        fs::write(older.join("thread-0001.arrows"), "x").unwrap();
+        put(&former, "1");
+        assert!(Rotation::begin(&output, &former).unwrap().is_some() && !older.exists());
         assert_eq!(text(&output).as_deref(), Some("2"));
     }
 
