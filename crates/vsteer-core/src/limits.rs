@@ -1,7 +1,7 @@
 //! How much of what others give does vsteer read, and how long does it wait for it? Every limit, in one place.
 //!
 //! Other users' processes, files and servers can give bytes without end, or none. A limit is far above what is
-//! useful, so that whoever meets it looks at a fault or an attack. A reader takes at most one byte more than its
+//! useful: what exceeds it is a fault or an attack. A reader takes at most one byte more than its
 //! limit, and says which limit it met.
 //!
 //! To add a limit, add a constant and use it. Left out: limits that a format states for itself (the columns of an

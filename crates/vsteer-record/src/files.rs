@@ -1,14 +1,12 @@
 //! Reads files of others within a limit, and writes an output file as a whole.
 //!
-//! Writing: whoever reads it, and whatever fails, there is the old file or the new one.
-//!
-//! The bytes go into a new file beside it, which replaces the old one by a rename after a sync. So a full disk never
-//! costs a good file, and a symbolic link in the last component is replaced, not followed. A terminal, pipe or
+//! Writing: the bytes go into a new file beside the old one, which replaces it by a rename after a sync. So at any moment
+//! there is the old file or the new one. A full disk never costs a good file, and a symbolic link in the last component is replaced, not followed. A terminal, pipe or
 //! `/dev/null` is written directly.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use vsteer_core::limits;
@@ -50,6 +48,26 @@ fn within(file: File, most: u64) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
     }
     Ok(bytes)
+}
+
+/// Lines without their ends, each of `most` bytes at most: what has no line ends may have no end.
+pub(crate) fn lines(mut from: impl BufRead, most: u64) -> impl Iterator<Item = std::io::Result<Vec<u8>>> {
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        match from.by_ref().take(most + 1).read_until(b'\n', &mut line) {
+            Err(e) => Some(Err(e)),
+            Ok(0) => None,
+            Ok(_) if line.last() == Some(&b'\n') => {
+                line.pop();
+                Some(Ok(line))
+            }
+            Ok(n) if n as u64 > most => {
+                let why = format!("a line has more than {} MiB", most >> 20);
+                Some(Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why)))
+            }
+            Ok(_) => Some(Ok(line)),
+        }
+    })
 }
 
 /// As [`read_at_most`], as text.
@@ -146,7 +164,7 @@ fn opened_at_once(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Fails if `path` is not this file: whoever owns the folder could replace it before the rename.
+/// Fails if `path` is not this file: the owner of the folder could replace it before the rename.
 fn is_at(file: &File, path: &Path) -> std::io::Result<()> {
     let (is, own) = (fs::symlink_metadata(path)?, file.metadata()?);
     if (is.dev(), is.ino()) == (own.dev(), own.ino()) {
@@ -182,6 +200,34 @@ mod tests {
             .collect();
         all.sort();
         all
+    }
+
+    #[test]
+    fn a_line_has_a_limit() {
+        let read = |text: &'static [u8]| lines(text, 3).map(|l| l.map_err(|e| e.kind())).collect::<Vec<_>>();
+        assert_eq!(
+            read(b"ab\n\nabc\nd"),
+            [Ok(b"ab".to_vec()), Ok(vec![]), Ok(b"abc".to_vec()), Ok(b"d".to_vec())]
+        );
+        assert_eq!(read(b"abcd")[0], Err(std::io::ErrorKind::InvalidData));
+    }
+
+    #[test]
+    fn what_lies_beside_a_file_is_read_if_it_is_ones_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (of, beside) = (dir.path().join("e.csv"), dir.path().join("host.toml"));
+        fs::write(&of, "x").unwrap();
+        assert_eq!(text_beside(&of, "host.toml").unwrap(), None);
+        std::os::unix::fs::symlink(&of, &beside).unwrap();
+        assert!(text_beside(&of, "host.toml").unwrap_err().to_string().contains("symbolic link"));
+        fs::remove_file(&beside).unwrap();
+        fs::write(&beside, "mine").unwrap();
+        assert_eq!(text_beside(&of, "host.toml").unwrap().as_deref(), Some("mine"));
+        if std::os::unix::fs::chown(&beside, Some(65_534), None).is_ok() {
+            assert!(text_beside(&of, "host.toml").unwrap_err().to_string().contains("another user"));
+            std::os::unix::fs::chown(&of, Some(65_534), None).unwrap();
+            assert_eq!(text_beside(&of, "host.toml").unwrap().as_deref(), Some("mine"));
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //!
 //! GAP(empty-batch): a batch without any row is read back with time 0, because times stand in rows.
 
+use crate::files;
 use crate::own_folder::{self, OwnFolder};
 use crate::parts::Parts;
 use crate::table::{Past, TABLES, read_rows, rows, schema};
@@ -26,8 +27,9 @@ use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
+use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
@@ -115,7 +117,7 @@ pub(crate) fn segments_of(parts: &Parts, table: &str) -> Result<Vec<u32>, Fault>
 pub struct Writer {
     folder: PathBuf,
     /// Keeps the folder open that `folder` names.
-    _held: Option<OwnFolder>,
+    held: Option<OwnFolder>,
     streams: BTreeMap<&'static str, StreamWriter<File>>,
     number: u32,
     /// State of the current segment.
@@ -142,7 +144,7 @@ impl Writer {
     ) -> Result<Writer, Fault> {
         let held = OwnFolder::make(folder)?;
         match Writer::create_in(&held.path(), manifest, config, ring_bytes) {
-            Ok(writer) => Ok(Writer { _held: Some(held), ..writer }),
+            Ok(writer) => Ok(Writer { held: Some(held), ..writer }),
             // A full disk leaves no half recording: without its first files, nothing in the folder can be read.
             Err(fault) => {
                 held.remove();
@@ -170,7 +172,7 @@ impl Writer {
         written.map_err(|e| failed("cannot write", &path, &e))?;
         let mut w = Writer {
             folder: folder.to_owned(),
-            _held: None,
+            held: None,
             streams: BTreeMap::new(),
             number: 0,
             past: Past::default(),
@@ -234,6 +236,18 @@ impl Writer {
     /// # Errors
     /// `NoSpace` on a full disk; what was written before stays readable.
     pub fn append(&mut self, batch: &Batch, config: &HostConfig) -> Result<(), Fault> {
+        self.append_all(batch, config).map_err(|fault| self.named(fault))
+    }
+
+    /// The fault with the folder's name in place of its path.
+    fn named(&self, fault: Fault) -> Fault {
+        match &self.held {
+            Some(held) => Fault { what: held.named(&fault.what), ..fault },
+            None => fault,
+        }
+    }
+
+    fn append_all(&mut self, batch: &Batch, config: &HostConfig) -> Result<(), Fault> {
         if *config != self.last_config {
             self.append_config(batch.mono_ns, config)?;
         }
@@ -268,7 +282,7 @@ impl Writer {
     /// # Errors
     /// `NoSpace` on a full disk.
     pub fn mark(&mut self, mark: &Mark) -> Result<(), Fault> {
-        crate::marks::append(&self.folder, mark)?;
+        crate::marks::append(&self.folder, mark).map_err(|fault| self.named(fault))?;
         self.kept.extend([self.number.saturating_sub(1), self.number, self.number + 1]);
         Ok(())
     }
@@ -330,7 +344,7 @@ impl Writer {
     /// # Errors
     /// If the last bytes cannot be written.
     pub fn finish(&mut self) -> Result<(), Fault> {
-        self.finish_streams()
+        self.finish_streams().map_err(|fault| self.named(fault))
     }
 }
 
@@ -452,7 +466,7 @@ fn read_configs(parts: &Parts, notes: &mut Vec<String>) -> Result<Vec<ConfigAt>,
     let path = &parts.path("config.jsonl");
     let file = parts.open("config.jsonl").map_err(|e| failed("cannot read", path, &e))?;
     let mut configs = Vec::new();
-    for line in BufReader::new(file).split(b'\n') {
+    for line in files::lines(BufReader::new(file), limits::RECORDING_TEXT) {
         let line = line.map_err(|e| failed("cannot read", path, &e))?;
         match serde_json::from_slice(&line) {
             Ok(c) => configs.push(c),

@@ -20,5 +20,5 @@ pub mod xentrace;
 pub use event::{EventSummary, EventWriter, Switches};
 pub use folder::{ConfigAt, FORMAT, Manifest, Recording, Writer, shown_as};
 pub use marks::{of as marks_of, read as read_marks};
-pub use parts::Parts;
+pub use parts::{Parts, is_part};
 pub use task::{Task, Tasks};

@@ -11,6 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vsteer_core::limits;
 
+/// Is this the name of a file that a recording is made of?
+pub fn is_part(name: &str) -> bool {
+    ["manifest.json", "config.jsonl", "task.jsonl", "events.json", "marks.jsonl"].contains(&name)
+        || name.ends_with(".arrows")
+}
+
 /// The files of a recording, by name.
 #[derive(Debug, Clone)]
 pub enum Parts {

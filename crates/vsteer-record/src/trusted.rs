@@ -81,7 +81,7 @@ pub fn folder(path: &Path) -> Result<(), Fault> {
 ///
 /// A plan can name any file, and other users can replace their own files and folders by links at any time. So the path
 /// is walked component by component. In `/proc`, `/sys` and cgroups only the kernel makes links, so from there on it is
-/// opened as it is. Anywhere else, links and the file must belong to users whom vsteer obeys, and to change a file
+/// opened as it is. Anywhere else, links and the file must belong to root or to the user who runs vsteer, and to change a file
 /// nobody else may write it or a folder on the way. A link in the last component is then never followed.
 ///
 /// # Errors

@@ -66,7 +66,7 @@ impl Interrupt {
     }
 }
 
-/// Has the command seen the signal? Then it is on its way out.
+/// Has the command seen the signal? Then it ends by itself.
 static NOTICED: AtomicBool = AtomicBool::new(false);
 
 /// Sets the function that the thread of [`Interrupt::listen`] calls before it ends the program.

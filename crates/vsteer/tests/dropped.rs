@@ -46,6 +46,13 @@ fn of_threads(pid: u32, field: &str) -> Vec<String> {
     texts.map(value).collect()
 }
 
+fn nice_levels(pid: u32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let texts = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("stat")).ok());
+    // Field 19 of `man 5 proc`; the third is the first after the name.
+    texts.filter_map(|t| t.rsplit_once(')')?.1.split_ascii_whitespace().nth(16)?.parse().ok()).collect()
+}
+
 fn interrupt(mut running: Running) {
     let pid = rustix::process::Pid::from_child(&running.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -75,6 +82,8 @@ fn record_keeps_one_capability_and_sees_vms_that_start_later() {
             assert!(most.contains(held - tables), "{field}: {held:?}");
         }
     }
+    // The thread that records switches would else wait where VMs wait.
+    assert!(nice_levels(pid).contains(&-15), "{:?}", nice_levels(pid));
     assert!(of_threads(pid, "NoNewPrivs").iter().all(|one| one == "1"));
     let later = Qemu::start("later", None);
     // The configuration, which names it, is read every ten seconds.

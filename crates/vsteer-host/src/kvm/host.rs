@@ -142,10 +142,10 @@ impl KvmHost {
         foreign || nodes > 1 || proc_is_hidden(root)
     }
 
-    /// Could asking the named libvirt start its daemon, which then inherits all limits? A client starts the daemon of a
-    /// user's own session.
+    /// Could asking a libvirt start its daemon, which then inherits all limits? A client starts the daemon of a user's
+    /// own session.
     pub(super) fn may_start_libvirt(&self) -> bool {
-        self.options.connect.as_deref().is_some_and(|uri| uri.contains("/session"))
+        self.inventory.uris().iter().any(|uri| uri.contains("/session"))
     }
 
     /// What it needs to count threads that start later. Since Linux 5.19 an open table is enough; before, the kernel

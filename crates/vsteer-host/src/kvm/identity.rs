@@ -29,8 +29,8 @@ pub struct Chosen {
     pub notes: Vec<String>,
 }
 
-/// Chooses the process of a listed VM. `by_label`: the user in libvirt's description; `own`: the users as whom a
-/// libvirt of this person may run.
+/// Chooses the process of a listed VM. `by_label`: the user in libvirt's description; `own`: the users
+/// that a libvirt of this person can run as.
 pub fn choose(qemus: &[Process], vm: &Listed, by_label: Option<u32>, own: &[u32]) -> Chosen {
     let uuid = vm.uuid.to_ascii_lowercase();
     let all = qemus.iter().enumerate().filter(|(_, q)| q.line.uuid.as_deref() == Some(&uuid));

@@ -357,8 +357,8 @@ impl Inventory {
     }
 }
 
-/// The users as whom a libvirt of this person's runs: itself, and who owns the folder of its session (root's shell may
-/// have another user's).
+/// The users that a libvirt of this person can run as: the user who runs vsteer, and the owner of the session's folder
+/// (a shell of root's can have another user's session).
 fn own_users() -> Vec<u32> {
     let session = std::env::var_os("XDG_RUNTIME_DIR").and_then(|folder| std::fs::metadata(folder).ok());
     let session = session.map(|folder| std::os::unix::fs::MetadataExt::uid(&folder));

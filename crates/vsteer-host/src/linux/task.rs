@@ -114,7 +114,7 @@ pub fn affinity(root: &Root, pid: u32, tid: Tid) -> Option<CpuSet> {
     allowed_list(&text(root, &format!("/proc/{pid}/task/{}/status", tid.0))?)
 }
 
-/// The user as whom a process acts (its effective user id); `None` if it is gone.
+/// The effective user id of a process; `None` if it is gone.
 pub fn user(root: &Root, pid: u32) -> Option<u32> {
     user_of(&text(root, &format!("/proc/{pid}/status"))?)
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::is_part;
 use vsteer_record::own_folder::OwnFolder;
 
 /// A recording that has not replaced the old one yet.
@@ -40,7 +41,7 @@ fn removed(folder: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Refuses to rename or remove what is not a recording, or not this user's.
+/// Refuses a folder that holds no recording, or belongs to another user: it must not be renamed or removed.
 fn need_recording(path: &Path) -> Result<(), Fault> {
     if !is_there(path) {
         return Ok(());
@@ -63,8 +64,9 @@ fn need_recording(path: &Path) -> Result<(), Fault> {
 
 /// Is each file a part of a recording? A removal that was interrupted may have left some without the manifest.
 fn has_only_parts(path: &Path) -> bool {
-    let is_part = |name: &str| [".arrows", ".jsonl", ".json", ".new"].iter().any(|end| name.ends_with(end));
-    fs::read_dir(path).is_ok_and(|all| all.flatten().all(|e| e.file_name().to_str().is_some_and(is_part)))
+    // A file that was being replaced has `.new` at its end.
+    let is_one = |name: &str| is_part(name.strip_suffix(".new").unwrap_or(name));
+    fs::read_dir(path).is_ok_and(|all| all.flatten().all(|e| e.file_name().to_str().is_some_and(is_one)))
 }
 
 fn is_there(path: &Path) -> bool {

@@ -56,7 +56,13 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
     if cut {
         notes.push(format!("{}: left out the last record, which is cut off", file.display()));
     }
-    let beside = |name: &str| files::text_beside(file, name).ok().flatten().unwrap_or_default();
+    let mut beside = |name: &str| {
+        let text = files::text_beside(file, name).unwrap_or_else(|e| {
+            notes.push(format!("left out {}: {e}", file.with_file_name(name).display()));
+            None
+        });
+        text.unwrap_or_default()
+    };
     let mut listed = Listed::of(&Texts {
         info: beside("info.txt"),
         domains: beside("domains.txt"),

@@ -7,7 +7,8 @@
 //! Left out: following a log that grows (`vsteer_host::follow`).
 
 use super::{Format, NAMED, checked_format};
-use std::io::{BufRead, BufReader, Read};
+use crate::files;
+use std::io::BufReader;
 use std::path::Path;
 use vsteer_core::limits;
 use vsteer_core::requests::Answered;
@@ -35,9 +36,11 @@ impl Reader {
     /// format.
     pub fn new(named: Option<&str>, file: &Path) -> Result<Reader, Fault> {
         let lines: Vec<Vec<u8>> = match open(file) {
-            Ok(reader) => {
-                lines_of(reader).map_while(Result::ok).filter(|l| !l.is_empty()).take(LOOKED_AT).collect()
-            }
+            Ok(reader) => files::lines(reader, limits::LOG_LINE)
+                .map_while(Result::ok)
+                .filter(|l| !l.is_empty())
+                .take(LOOKED_AT)
+                .collect(),
             // The file may appear later.
             Err(_) if named.is_some() => Vec::new(),
             Err(fault) => return Err(fault),
@@ -92,29 +95,6 @@ fn open(file: &Path) -> Result<BufReader<std::fs::File>, Fault> {
     })
 }
 
-/// The lines of a log. What has no line ends is no log, and may have no end.
-fn lines_of(mut log: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u8>>> {
-    std::iter::from_fn(move || {
-        let mut line = Vec::new();
-        match log.by_ref().take(limits::LOG_LINE + 1).read_until(b'\n', &mut line) {
-            Err(e) => Some(Err(e)),
-            Ok(0) => None,
-            Ok(_) if line.last() == Some(&b'\n') => {
-                line.pop();
-                Some(Ok(line))
-            }
-            Ok(n) if n as u64 > limits::LOG_LINE => {
-                let why = format!(
-                    "a line has more than {} kB, so this is not an access log",
-                    limits::LOG_LINE >> 10
-                );
-                Some(Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why)))
-            }
-            Ok(_) => Some(Ok(line)),
-        }
-    })
-}
-
 /// All requests of a log, and the number of its lines without a request.
 ///
 /// # Errors
@@ -122,7 +102,7 @@ fn lines_of(mut log: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u
 pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), Fault> {
     let mut reader = Reader::new(named, file)?;
     let (mut all, mut odd) = (Vec::new(), 0_usize);
-    for line in lines_of(open(file)?) {
+    for line in files::lines(open(file)?, limits::LOG_LINE) {
         let line = line.map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         match reader.request(&line) {
             Some(r) => all.push(r),

@@ -104,7 +104,10 @@ impl Beside {
                         .map(|b| Beside { path: Some(path.clone()), ..b });
                 }
                 Ok(None) => {}
-                Err(e) => return Err(Fault::io(format!("cannot read {}", path.display()), &e)),
+                Err(e) => {
+                    return Err(Fault::io(format!("cannot read {}", path.display()), &e)
+                        .help("copy the batch file into a folder of its own, without that file"));
+                }
             }
         }
         Ok(Beside::default())

@@ -14,6 +14,7 @@ pub use perfetto::perfetto;
 
 use crate::folder::{Recording, shown_as};
 use crate::own_folder::OwnFolder;
+use crate::parts::is_part;
 use crate::table::{TABLES, rows, schema};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::Schema;
@@ -193,7 +194,7 @@ pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
         let mut disk = Disk { file, failed: None };
         let mut zip = ::zip::ZipWriter::new(&mut disk);
         let options = ::zip::write::SimpleFileOptions::default();
-        for entry in names.iter().filter(|e| is_part(e)) {
+        for entry in names.iter().filter(|e| is_copied(e)) {
             zip.start_file(format!("{inside}/{}", entry.file_name().to_string_lossy()), options)?;
             io::copy(&mut File::open(entry.path())?, &mut zip)?;
         }
@@ -231,12 +232,8 @@ impl io::Seek for Disk<'_> {
     }
 }
 
-/// Is this one of the files that a recording is made of? Whatever else lies in the folder stays here; and so does a
-/// link, which may lead to any file.
-fn is_part(entry: &fs::DirEntry) -> bool {
-    let name = entry.file_name();
-    let name = name.to_string_lossy();
-    let known = ["manifest.json", "config.jsonl", "task.jsonl", "events.json", "marks.jsonl"];
-    entry.file_type().is_ok_and(|kind| kind.is_file())
-        && (known.contains(&&*name) || name.ends_with(".arrows"))
+/// Is this a file that belongs into a copy? Whatever else lies in the folder stays here; and so does a link, which may
+/// lead to any file.
+fn is_copied(entry: &fs::DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_file()) && is_part(&entry.file_name().to_string_lossy())
 }

@@ -22,15 +22,12 @@ pub const ATTACKS: &[Attack] = &[
 fn stolen(t: &mut Trial) -> Result<(), Fault> {
     let recording = t.recording()?;
     let victim = t.ground.our("victim");
+    t.must(&["report", &recording, "-o", &t.ground.their("control.html")])?;
     let _thief = t.ground.nobody("steal", &[&t.ground.their("."), &victim], &[])?;
-    let tries = if t.full { 50 } else { 6 };
-    let mut written = 0;
-    for n in 0..tries {
+    for n in 0..if t.full { 50 } else { 6 } {
         let page = t.ground.their(&format!("r-{n}.html"));
-        let ran = t.vsteer(&["report", &recording, "-o", &page])?;
-        written += u32::from(ran.code == Some(0));
+        t.vsteer(&["report", &recording, "-o", &page])?;
     }
-    t.need(written > 0 || tries > 0, "control");
     let kept = fs::read_to_string(&victim).unwrap_or_default();
     t.need(kept == "KEEP", "root's file has other text");
     Ok(())

@@ -23,7 +23,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "two of one name",
-        holds: "both are shown, and neither runs first unnamed",
+        holds: "the name is refused, and both processes are named",
         attempt: two_names,
     },
     Attack { name: "false manager", holds: "nobody's process is not Proxmox's", attempt: false_manager },
@@ -179,12 +179,15 @@ fn tids_in(rows: &[Value]) -> Vec<u64> {
 fn two_names(t: &mut Trial) -> Result<(), Fault> {
     let _own = t.ground.qemu(0, "audio", &VCPUS, &[])?;
     let theirs = t.ground.qemu(NOBODY, "audio", &VCPUS, &[])?;
-    let words = ["realtime", "run", "--vm", "audio", "--by", "priority", "--for", "300ms"];
-    let dry = t.vsteer(&words)?;
-    let named = dry.said().contains(&theirs.pid().to_string());
-    let refused = dry.code != Some(0);
-    t.need(named || refused, format!("the dry run names no second VM: {}", dry.said()));
-    t.vsteer(&["plan", "--for", "300ms", "--set", "audio:pin=0"])?;
+    for words in [
+        &["realtime", "run", "--vm", "audio", "--by", "priority", "--for", "300ms"][..],
+        &["plan", "--for", "300ms", "--set", "audio:pin=0"],
+    ] {
+        let ran = t.vsteer(words)?;
+        let refused = ran.code == Some(2) && ran.err().contains("several VMs are called \"audio\"");
+        t.need(refused, format!("`vsteer {}` took one of two: {}", words.join(" "), ran.said()));
+        t.need(ran.err().contains(&theirs.pid().to_string()), "the other user's process is not named");
+    }
     Ok(())
 }
 

@@ -69,7 +69,8 @@ fn is_meant(a: &RealtimeRun, vm: &VmConfig) -> bool {
 /// GAP(realtime-names): VMs that start later are not compared, nor those that a pattern names.
 fn need_distinct(a: &RealtimeRun, config: &HostConfig) -> Result<(), Fault> {
     for name in &a.vms {
-        let called: Vec<&VmConfig> = config.vms.iter().filter(|vm| vm.name == *name).collect();
+        let called: Vec<&VmConfig> =
+            config.vms.iter().filter(|vm| vm.name == *name || vm.id.0 == *name).collect();
         if called.len() > 1 {
             let each: Vec<String> =
                 called.iter().map(|vm| format!("process {} with the id {}", vm.pid, vm.id.0)).collect();
