@@ -10,9 +10,11 @@
 //! has been detached. Wake-ups of watched threads stand among the switches of the pCPU that they were done on. Left
 //! out: asking for unfinished batches while the kernel fills them.
 
-use crate::layout::{Event, EventBatchRaw};
-use crate::refused::{refused, unseen};
+use crate::layout::{Event, EventBatchRaw, Pcpu};
+use crate::refused::refused;
+use crate::shared::Shared;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
+use std::sync::Arc;
 use vsteer_core::Fault;
 
 /// Number of pCPUs: a recorded switch keeps its pCPU in 10 bits.
@@ -33,7 +35,7 @@ pub struct EventBatch<'a> {
 pub struct Events {
     ring: MapHandle,
     open: MapHandle,
-    pcpus: MapHandle,
+    ran: Arc<Shared<Pcpu>>,
     count: u32,
 }
 
@@ -57,17 +59,12 @@ impl Drain<'_> {
 }
 
 impl Events {
-    pub(crate) fn of(object: &Object, count: u32) -> Result<Events, Fault> {
+    pub(crate) fn of(object: &Object, count: u32, ran: Arc<Shared<Pcpu>>) -> Result<Events, Fault> {
         let share = |name: &str| {
             let map = object.maps().find(|m| m.name() == name).expect("checked when loaded");
             MapHandle::try_from(&map).map_err(|e| refused(&format!("cannot share table {name}"), &e))
         };
-        Ok(Events {
-            ring: share("event_batches")?,
-            open: share("open_batches")?,
-            pcpus: share("pcpus")?,
-            count,
-        })
+        Ok(Events { ring: share("event_batches")?, open: share("open_batches")?, ran, count })
     }
 
     /// Opens the ring buffer; `sink` gets every finished batch at each call of [`Drain`].
@@ -108,11 +105,8 @@ impl Events {
     }
 
     /// As [`crate::Observer::unseen`].
-    ///
-    /// # Errors
-    /// When the table cannot be read.
-    pub fn unseen(&self) -> Result<u64, Fault> {
-        unseen(&self.pcpus, self.count)
+    pub fn unseen(&self) -> u64 {
+        self.ran.unseen()
     }
 
     fn each_open(&self, mut of: impl FnMut(&[u8])) -> Result<(), Fault> {

@@ -13,6 +13,7 @@ mod load;
 mod observer;
 mod realtime;
 mod refused;
+mod shared;
 
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};
 pub use layout::Event;

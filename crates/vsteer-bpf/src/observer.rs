@@ -1,21 +1,21 @@
 //! Loads the observer, marks the threads to watch, and reads what it counted.
 //!
-//! The reader copies whole map values and never locks the writers: a slot's two sequence numbers tell a torn copy,
-//! which is read again. A spell that is still open when it is read is counted up to that moment.
+//! The reader copies whole slots and never locks the writers: a slot's two sequence numbers tell a torn copy, which is
+//! read again ([`Shared::whole`]). A spell that is still open when it is read is counted up to that moment.
 
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
-use crate::layout::{
-    BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, RUNNERS, Slot, culprit, state,
-};
+use crate::layout::{BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, Slot, culprit, state};
 use crate::load::{AFFINITY_SETS, Options, load, quiet_libbpf};
-use crate::refused::{refused, unseen};
+use crate::refused::refused;
+use crate::shared::Shared;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::Arc;
 use vsteer_core::nouns::{
     BlameSample, Collector, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters,
     ThreadSample, Tid, VmId,
@@ -27,9 +27,7 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 const STILL_READINGS: u32 = 50;
 /// Keys of the blame table copied by one system call.
 const BLAME_BATCH: u32 = 1_024;
-/// How often to read a slot again after a torn copy. An update takes well under a microsecond.
-const TORN_TRIES: u32 = 100;
-/// How often the tables are copied until a copy was quick, and what quick is: system calls, 1.8 KB per slot, a hashed
+/// How often the tables are copied until a copy was quick, and what quick is: a system call, 1.8 KB per slot, a hashed
 /// cell of blame.
 const COPY_TRIES: u32 = 10;
 const COPY_QUICK_NS: u64 = 200_000;
@@ -84,6 +82,8 @@ pub struct Observer {
     object: Object,
     links: Vec<Link>,
     pcpus: u32,
+    slots: Shared<Slot>,
+    ran: Arc<Shared<Pcpu>>,
     watched: BTreeMap<u32, Watched>, // 0-based slot
     vm_index: BTreeMap<VmId, u32>,   // 1-based
     sets: Vec<CpuSet>,               // set i + 1
@@ -163,10 +163,14 @@ impl Observer {
             let name = program.name().to_string_lossy().into_owned();
             links.push(program.attach().map_err(|e| refused(&format!("cannot attach {name}"), &e))?);
         }
+        let map = |name: &str| object.maps().find(|m| m.name() == name).expect("checked when loaded");
+        let (slots, ran) = (Shared::of(&map("slots"))?, Arc::new(Shared::of(&map("pcpus"))?));
         Ok(Observer {
             object,
             links,
             pcpus,
+            slots,
+            ran,
             watched: BTreeMap::new(),
             vm_index: BTreeMap::new(),
             sets: Vec::new(),
@@ -271,7 +275,7 @@ impl Observer {
         self.forgotten.get_mut().remove(&(slot + 1));
         // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
         // is retired. That happens only when a thread changes its role, which none does in practice.
-        let dead = self.read_slot(slot)?.is_none_or(|s| s.state == state::ABSENT);
+        let dead = self.slots.whole(slot).is_none_or(|s| s.state == state::ABSENT);
         if dead {
             self.put("slots", &slot.to_ne_bytes(), &vec![0u8; size_of::<Slot>()])?;
             self.free.push(slot);
@@ -349,61 +353,30 @@ impl Observer {
         Ok(told)
     }
 
-    /// One slot, or `None` if every copy was torn.
-    fn read_slot(&self, slot: u32) -> Result<Option<Slot>, Fault> {
-        let slots = self.map("slots");
-        for _ in 0..TORN_TRIES {
-            let bytes = slots
-                .lookup(&slot.to_ne_bytes(), MapFlags::ANY)
-                .map_err(|e| refused("cannot read the threads' counters", &e))?;
-            let Some(bytes) = bytes else { return Ok(None) };
-            let s: Slot = bytemuck::pod_read_unaligned(&bytes);
-            if s.seq_first == s.seq_last {
-                return Ok(Some(s));
-            }
-        }
-        Ok(None)
-    }
-
     /// The slots in use and the blame table, with the moment just before. A copy during which this thread lost its pCPU
     /// would mix moments, so the quickest of some tries is taken.
     fn copy(&self) -> Result<Copied, Fault> {
         let mut least = u64::MAX;
-        let (mut mono_ns, mut values, mut blame) = (0, Vec::new(), BTreeMap::new());
-        let slots = self.watched.last_key_value().map_or(0, |(slot, _)| slot + 1);
+        let mut quickest = None;
+        let slots = self.watched.len() as u64;
         for _ in 0..COPY_TRIES {
             let begun = now_ns();
-            let (new_values, new_blame) = (self.copy_slots(slots)?, self.read_blame()?);
+            let whole = |slot: &u32| self.slots.whole(*slot).map(|s| (*slot, s));
+            let copied = Copied {
+                mono_ns: begun,
+                slots: self.watched.keys().filter_map(whole).collect(),
+                blame: self.read_blame()?,
+            };
             let took = now_ns() - begun;
+            let cells = copied.blame.len() as u64;
             if took < least {
-                (least, mono_ns, values, blame) = (took, begun, new_values, new_blame);
+                (least, quickest) = (took, Some(copied));
             }
-            let cells = blame.len() as u64;
-            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * u64::from(slots) + COPY_PER_CELL_NS * cells {
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * slots + COPY_PER_CELL_NS * cells {
                 break;
             }
         }
-        let mut whole = Vec::with_capacity(self.watched.len());
-        for slot in self.watched.keys() {
-            let copied = values.get(*slot as usize).map(|v| bytemuck::pod_read_unaligned::<Slot>(v));
-            let s = match copied.filter(|s| s.seq_first == s.seq_last) {
-                Some(s) => Some(s),
-                None => self.read_slot(*slot)?,
-            };
-            whole.extend(s.map(|s| (*slot, s)));
-        }
-        Ok(Copied { mono_ns, slots: whole, blame })
-    }
-
-    /// Reads the first `n` slots in one system call.
-    fn copy_slots(&self, n: u32) -> Result<Vec<Vec<u8>>, Fault> {
-        if n == 0 {
-            return Ok(Vec::new());
-        }
-        let slots = self.map("slots");
-        let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
-        let batch = batch.map_err(|e| refused("cannot read the threads' counters", &e))?;
-        Ok(batch.take(n as usize).map(|(_, value)| value).collect())
+        Ok(quickest.expect("at least one try"))
     }
 
     /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
@@ -430,7 +403,6 @@ impl Observer {
             *charged.entry(key.slot).or_default() += ns;
         }
         let mut open: BTreeMap<BlameKey, u64> = BTreeMap::new();
-        let mut rings = BTreeMap::new();
         for (slot, s) in slots {
             let w = &self.watched[&slot];
             reading.surprises += s.surprises;
@@ -448,10 +420,8 @@ impl Observer {
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
                 let clock = self.running_clock(s.vm)?;
-                let open_lag_ns = match self.read_slot(slot)? {
-                    // By its slot as it is now, because the copy may mix two moments: the sequence numbers tell that only
-                    // if the kernel copies from the first byte to the last.
-                    Some(now) if now.switches == s.switches => open_lag_ns(&now, clock, reading.mono_ns),
+                let open_lag_ns = match self.slots.whole(slot) {
+                    Some(now) if now.switches == s.switches => open_lag_ns(&s, clock, reading.mono_ns),
                     // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in
                     // its slot by now.
                     Some(now) => now.lag_ns.saturating_sub(s.lag_ns),
@@ -461,7 +431,7 @@ impl Observer {
                 // A wait that ended between the two copies is in the table already.
                 let ended = charged.get(&(slot + 1)).is_some_and(|ns| *ns > s.charged_ns);
                 if !ended {
-                    self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut open)?;
+                    self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut open);
                 }
             }
             reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.collector));
@@ -541,28 +511,9 @@ impl Observer {
 
     /// Charges a wait that is still open to the runners of its pCPU, as the kernel side will when it ends (but for
     /// placement, which only the end can tell).
-    fn charge_open_wait(
-        &self,
-        slot: u32,
-        s: &Slot,
-        now: u64,
-        rings: &mut BTreeMap<u32, Option<Box<Pcpu>>>,
-        blame: &mut BTreeMap<BlameKey, u64>,
-    ) -> Result<(), Fault> {
-        let ring = match rings.entry(s.cpu) {
-            std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
-            std::collections::btree_map::Entry::Vacant(e) => {
-                let bytes = self
-                    .map("pcpus")
-                    .lookup(&s.cpu.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|e| refused("cannot read who ran", &e))?;
-                e.insert(bytes.map(|b| Box::new(bytemuck::pod_read_unaligned(&b))))
-            }
-        };
-        let Some(pcpu) = ring else { return Ok(()) };
+    fn charge_open_wait(&self, slot: u32, s: &Slot, now: u64, blame: &mut BTreeMap<BlameKey, u64>) {
         let mut until = now; // falls to `charge_since`, unless the ring does not reach back so far
-        for i in 0..RUNNERS as u32 {
-            let r = &pcpu.runners[(pcpu.next.wrapping_sub(1).wrapping_sub(i)) as usize % RUNNERS];
+        for r in self.ran.runners(s.cpu) {
             let began = r.since.max(s.charge_since);
             if began < until {
                 let mut who = r.who;
@@ -580,7 +531,6 @@ impl Observer {
             let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
             *blame.entry(BlameKey { slot, who }).or_default() += until - s.charge_since;
         }
-        Ok(())
     }
 
     /// The source of recorded switches; `None` without event mode.
@@ -588,15 +538,15 @@ impl Observer {
     /// # Errors
     /// When a table cannot be shared.
     pub fn events(&self) -> Result<Option<Events>, Fault> {
-        self.limits.event_buffer_bytes.map(|_| Events::of(&self.object, self.pcpus)).transpose()
+        self.limits
+            .event_buffer_bytes
+            .map(|_| Events::of(&self.object, self.pcpus, Arc::clone(&self.ran)))
+            .transpose()
     }
 
     /// Number of switches so far that the kernel did not report and the observer inferred from the next one.
-    ///
-    /// # Errors
-    /// When the table cannot be read.
-    pub fn unseen(&self) -> Result<u64, Fault> {
-        unseen(&self.map("pcpus"), self.pcpus)
+    pub fn unseen(&self) -> u64 {
+        self.ran.unseen()
     }
 
     /// Stops counting and recording; the counters remain readable.

@@ -351,7 +351,7 @@ impl<'a> Recorder<'a> {
     /// Closes the files, whatever ended the recording.
     fn end(mut self, recorded: Result<(), Fault>, begin: Instant) -> Result<Recorded, Fault> {
         let closed = self.writer.finish().and(self.second.as_mut().map_or(Ok(()), Writer::finish));
-        let unseen = self.host.observer().and_then(|o| o.unseen().ok());
+        let unseen = self.host.observer().map(|o| o.unseen());
         let events = match (self.switches, self.host.into_observer()) {
             (Some(s), Some(observer)) => s.finish(observer).map(Some),
             _ => Ok(None),

@@ -199,7 +199,7 @@ impl Intake<'_> {
         let lost = events.lost()?;
         self.shared.recorded.store(self.writer.recorded(), Ordering::Relaxed);
         self.shared.lost.store(lost, Ordering::Relaxed);
-        let unseen = events.unseen()?;
+        let unseen = events.unseen();
         Ok(EventSummary {
             recorded: self.writer.recorded(),
             wake_ups: self.writer.wake_ups(),

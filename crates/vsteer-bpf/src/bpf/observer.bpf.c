@@ -58,6 +58,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
@@ -65,6 +66,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, u32);
 	__type(value, struct pcpu);
 } pcpus SEC(".maps");
@@ -198,7 +200,7 @@ static __always_inline u32 slot_of(struct task_struct *p)
 	return m ? m->slot : 0;
 }
 
-/* A reader that copies the slot from first to last byte sees seq_first == seq_last only if no update touched it
+/* A reader that loads the words of the slot from first to last sees seq_first == seq_last only if no update touched it
  * meanwhile: an update raises seq_last before its first store and seq_first after its last. */
 static __always_inline void update_begin(struct slot *s)
 {
@@ -508,6 +510,7 @@ static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, s
 		*(u64 *)&r->who.comm[0] = *(u64 *)&p->comm[0];
 		*(u64 *)&r->who.comm[8] = *(u64 *)&p->comm[8];
 	}
+	barrier(); /* readers take `next` to mean that all before it is written */
 	c->next++;
 }
 

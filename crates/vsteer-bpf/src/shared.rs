@@ -1,0 +1,185 @@
+//! Tables of the kernel side as memory of this process, and copies of their values that never mix two moments.
+//!
+//! The system call that looks up a value copies it in no set order while the kernel side writes, so that sequence
+//! numbers inside the value prove nothing. Here the order of the loads is ours.
+
+use crate::layout::{Pcpu, RUNNERS, Runner};
+use crate::refused::refused;
+use bytemuck::{AnyBitPattern, NoUninit};
+use libbpf_rs::MapCore;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+use vsteer_core::Fault;
+
+const WORD: usize = size_of::<u64>();
+/// An update takes well under a microsecond, unless a hypervisor below takes the pCPU away from it.
+const TORN_AT_MOST: Duration = Duration::from_millis(20);
+/// Tries before the pCPU is offered to others.
+const TORN_TRIES: u32 = 100;
+
+/// A table of the kernel side (`BPF_F_MMAPABLE`), to read. `T` is what one entry looks like.
+pub(crate) struct Shared<T> {
+    words: *const AtomicU64,
+    bytes: usize,
+    entries: usize,
+    of: PhantomData<T>,
+}
+
+// What it points to is only ever read here, by atomic loads, and stays mapped until it is dropped.
+#[allow(unsafe_code)]
+unsafe impl<T> Send for Shared<T> {}
+#[allow(unsafe_code)]
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// # Errors
+    /// When the kernel refuses to map the table.
+    #[allow(unsafe_code)]
+    pub(crate) fn of(map: &impl MapCore) -> Result<Shared<T>, Fault> {
+        const { assert!(size_of::<T>().is_multiple_of(WORD), "the kernel rounds entries up to words") };
+        let entries = map.max_entries() as usize;
+        let bytes = entries * size_of::<T>();
+        // SAFETY: a new mapping at an address of the kernel's choice, of a table that holds this many bytes.
+        let at = unsafe {
+            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), 0).map_err(
+                |e| refused("cannot map a table", &libbpf_rs::Error::from_raw_os_error(e.raw_os_error())),
+            )?
+        };
+        Ok(Shared { words: at.cast(), bytes, entries, of: PhantomData })
+    }
+
+    #[allow(unsafe_code)]
+    fn entry(&self, i: u32) -> Option<&[AtomicU64]> {
+        let (i, len) = (i as usize, size_of::<T>() / WORD);
+        // SAFETY: the mapping holds `entries` entries of `len` words and begins at a page.
+        (i < self.entries).then(|| unsafe { std::slice::from_raw_parts(self.words.add(i * len), len) })
+    }
+}
+
+impl<T: AnyBitPattern + NoUninit> Shared<T> {
+    /// Entry `i`, whose first and last words are sequence numbers (see `update_begin` in `bpf/observer.bpf.c`);
+    /// `None` if there is none, or it was being written all the time.
+    pub(crate) fn whole(&self, i: u32) -> Option<T> {
+        whole(self.entry(i)?)
+    }
+}
+
+impl Shared<Pcpu> {
+    /// Number of switches on all pCPUs that the kernel did not report and the observer inferred from the next one.
+    pub(crate) fn unseen(&self) -> u64 {
+        let of = |words| u64::from(half(words, offset_of!(Pcpu, unseen)).load(Ordering::Relaxed));
+        (0..self.entries as u32).filter_map(|cpu| self.entry(cpu)).map(of).sum()
+    }
+
+    /// Who ran on this pCPU, newest first, as far back as is known.
+    pub(crate) fn runners(&self, cpu: u32) -> impl Iterator<Item = Runner> + '_ {
+        let entry = self.entry(cpu);
+        let next_of = |words| half(words, offset_of!(Pcpu, next)).load(Ordering::Acquire);
+        let next = entry.map_or(0, next_of);
+        (0..RUNNERS as u32).map_while(move |back| {
+            let at = next.wrapping_sub(1).wrapping_sub(back) as usize % RUNNERS;
+            let at = (offset_of!(Pcpu, runners) + at * size_of::<Runner>()) / WORD;
+            let words = &entry?[at..at + size_of::<Runner>() / WORD];
+            let runner = copied(words);
+            fence(Ordering::Acquire);
+            // The kernel side overwrites the oldest: is this one still what it was, and not being written?
+            let came = next_of(entry?).wrapping_sub(next);
+            (came + back < RUNNERS as u32 - 1).then_some(runner)
+        })
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, and nothing borrows from it any more.
+        let _ = unsafe { munmap(self.words.cast_mut().cast(), self.bytes) };
+    }
+}
+
+/// The u32 at this offset.
+#[allow(unsafe_code)]
+fn half(words: &[AtomicU64], offset: usize) -> &AtomicU32 {
+    assert!(offset.is_multiple_of(size_of::<u32>()) && offset < size_of_val(words));
+    // SAFETY: within the words, aligned, and read only.
+    unsafe { &*words.as_ptr().cast::<AtomicU32>().add(offset / size_of::<u32>()) }
+}
+
+fn copied<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> T {
+    let mut value = T::zeroed();
+    let to = bytemuck::cast_slice_mut::<T, u64>(std::slice::from_mut(&mut value));
+    for (to, word) in to.iter_mut().zip(words) {
+        *to = word.load(Ordering::Relaxed);
+    }
+    value
+}
+
+/// A writer raises the last word before it stores anything and the first word after it has stored everything.
+fn whole<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> Option<T> {
+    let (first, last) = (words.first()?, words.last()?);
+    let mut begun = None;
+    for tries in 1_u32.. {
+        let before = first.load(Ordering::Acquire);
+        let value = copied(words);
+        fence(Ordering::Acquire);
+        if last.load(Ordering::Relaxed) == before {
+            return Some(value);
+        }
+        if tries < TORN_TRIES {
+            std::hint::spin_loop();
+        } else if begun.get_or_insert_with(Instant::now).elapsed() < TORN_AT_MOST {
+            std::thread::yield_now();
+        } else {
+            break;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    const WORDS: usize = 24;
+
+    /// All words between the sequence numbers are the number of the update. Fences, because the kernel's
+    /// fetch-and-add is a full barrier and Rust's is not.
+    fn update(words: &[AtomicU64], n: u64) {
+        words[WORDS - 1].fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        for word in &words[1..WORDS - 1] {
+            word.store(n, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        words[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_copy_is_of_one_moment() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let stop = AtomicBool::new(false);
+        let copies = if cfg!(miri) { 50 } else { 200_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (1..).take_while(|_| !stop.load(Ordering::Relaxed)).for_each(|n| update(&words, n))
+            });
+            let mixed = |copy: &[u64; WORDS]| copy[1..WORDS - 1].iter().any(|w| *w != copy[0]);
+            let copies: Vec<[u64; WORDS]> = (0..copies).filter_map(|_| whole(&words)).collect();
+            // Before anything may fail, or the scope waits for ever.
+            stop.store(true, Ordering::Relaxed);
+            assert!(!copies.is_empty());
+            assert_eq!(copies.iter().find(|c| mixed(c)), None);
+        });
+    }
+
+    #[test]
+    fn an_update_that_never_ends_is_given_up() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        words[WORDS - 1].store(1, Ordering::Relaxed);
+        assert_eq!(whole::<[u64; WORDS]>(&words), None);
+    }
+}
