@@ -22,8 +22,8 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
     Fault::io(format!("{what} {}", path.display()), e)
 }
 
-/// Is this a user whose files vsteer obeys?
-fn obeys(uid: u32) -> bool {
+/// Does vsteer obey this user: root, itself, or who called it by sudo?
+pub fn obeys(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     if uid == 0 || uid == own.as_raw() {
         return true;

@@ -110,8 +110,8 @@ fn near(a: Option<f64>, b: f64) -> bool {
     a.is_some_and(|a| (a - b).abs() < 1e-6)
 }
 
-/// The issue's arithmetic: ready is %RDY less %MLMTD, co-stop stands by itself, used is what ESXi says, and a group's
-/// values, which are of all worlds, are not its vCPUs'.
+/// Ready is %RDY less %MLMTD, co-stop stands by itself, used is what ESXi says, and a group's values, which are of all
+/// worlds, are not its vCPUs'.
 #[test]
 fn groups_and_vcpus_are_told_apart() {
     let mut all = host_columns();
@@ -237,6 +237,17 @@ fn clocks_that_jump() {
         "{:?}",
         r.notes
     );
+}
+
+/// A fuzz target found this: samples 400 years apart, which begin in the past, end after what 64 bits of ns hold.
+#[test]
+fn an_export_ends_at_the_end_of_time() {
+    let (config, mut batches) = recording(&["web".to_owned()], &[400, 300], 5_000_000_000);
+    batches.last_mut().unwrap().mono_ns = u64::MAX;
+    let mut text = Vec::new();
+    write::samples(&[&config], &batches, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.lines().last().unwrap().starts_with("\"07/21/2554 "), "{text}");
 }
 
 /// Garbled cells and rows are named by line and byte and left out; the rest is read.

@@ -37,11 +37,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// Can it be a person's? Debian and its relatives give people the numbers from 1,000 on, and services
-    /// those below. 65534 is nobody. libvirt's own user is 64055 on Debian.
+    /// Can it be a person's?
     pub fn is_a_persons(&self) -> bool {
-        self.user.is_some_and(|user| (1000..60_000).contains(&user) || user >= 65_534)
+        self.user.is_some_and(may_be_a_persons)
     }
+}
+
+/// Can this user be a person? Debian and its relatives give people the numbers from 1,000 on, and services those below.
+/// 65534 is nobody. libvirt's own user is 64055 on Debian.
+pub fn may_be_a_persons(user: u32) -> bool {
+    (1000..60_000).contains(&user) || user >= 65_534
 }
 
 /// The manager that started a QEMU.

@@ -249,7 +249,8 @@ impl Accounts {
             let busy = (values[*slot] / 100.0).clamp(0.0, 1.0);
             let busy = if busy.is_nan() { 0.0 } else { busy };
             let part = (busy * ns as f64 + 0.5) as u64;
-            (*busy_ns, *idle_ns) = (*busy_ns + part, *idle_ns + ns.saturating_sub(part));
+            *busy_ns = busy_ns.saturating_add(part);
+            *idle_ns = idle_ns.saturating_add(ns.saturating_sub(part));
         }
         for vm in &mut self.vms {
             let Some(slot) = vm.memory else { continue };

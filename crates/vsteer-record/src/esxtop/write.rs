@@ -250,7 +250,7 @@ pub fn samples(configs: &[&HostConfig], batches: &[Batch], to: &mut impl Write) 
     to.write_all(plan.header(host).as_bytes())?;
     let Some(first) = batches.first() else { return Ok(()) };
     // The wall clock may jump, but the interval that a reader computes must be right.
-    let wall_ns = |b: &Batch| first.unix_ns + b.mono_ns.saturating_sub(first.mono_ns);
+    let wall_ns = |b: &Batch| first.unix_ns.saturating_add(b.mono_ns.saturating_sub(first.mono_ns));
     let whole = batches.iter().all(|b| wall_ns(b).is_multiple_of(APART_NS));
     let at = |b: &Batch| {
         let fraction = if whole { String::new() } else { format!(".{:03}", wall_ns(b) / 1_000_000 % 1000) };

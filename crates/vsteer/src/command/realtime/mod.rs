@@ -1,5 +1,6 @@
 //! `vsteer realtime`: runs VMs first when they wake or their timers end.
 
+mod meant;
 mod policy;
 mod priority;
 mod service;
@@ -10,10 +11,10 @@ pub use service::quoted as systemd_word;
 use crate::cli::{Realtime, RealtimeBy, RealtimeRun, RealtimeWhat};
 use crate::interrupt::Interrupt;
 use crate::source::opened;
+use meant::Meant;
 use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
-use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::CollectorChoice;
 use vsteer_host::realtime::Kernel;
 
@@ -56,30 +57,11 @@ fn means(a: &RealtimeRun) -> Result<(Means, Option<Fault>), Fault> {
     }
 }
 
-/// Those of the host's VMs that are meant.
-fn meant<'a>(a: &'a RealtimeRun, config: &'a HostConfig) -> impl Iterator<Item = &'a VmConfig> {
-    config.vms.iter().filter(|vm| is_meant(a, vm))
-}
-
-fn is_meant(a: &RealtimeRun, vm: &VmConfig) -> bool {
-    a.vms.iter().any(|name| is_named(name, &vm.name, &vm.id))
-}
-
-/// Refuses a name that several VMs have: anyone can start a process with a VM's name, and must not run first with it.
-/// GAP(realtime-names): VMs that start later are not compared, nor those that a pattern names.
-fn need_distinct(a: &RealtimeRun, config: &HostConfig) -> Result<(), Fault> {
-    for name in &a.vms {
-        let called: Vec<&VmConfig> =
-            config.vms.iter().filter(|vm| vm.name == *name || vm.id.0 == *name).collect();
-        if called.len() > 1 {
-            let each: Vec<String> =
-                called.iter().map(|vm| format!("process {} with the id {}", vm.pid, vm.id.0)).collect();
-            return Err(Fault::new(FaultKind::Usage, format!("several VMs are called {name:?}"))
-                .because(each.join(", "))
-                .help("give the id of the one you mean: --vm ID"));
-        }
-    }
-    Ok(())
+/// What the user asked for.
+struct Wanted<'a> {
+    a: &'a RealtimeRun,
+    meant: Meant<'a>,
+    json: bool,
 }
 
 fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
@@ -107,9 +89,10 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         .help("give the VM more weight (vsteer plan --set VM:weight=...)"));
     }
     let config = host.config()?;
-    need_distinct(a, &config)?;
+    let wanted = Wanted { a, meant: Meant::by(a)?, json };
+    wanted.meant.need_distinct(&config)?;
     // A service may begin before its VMs do.
-    if meant(a, &config).next().is_none() {
+    if wanted.meant.of(&config).next().is_none() {
         eprintln!("vsteer: none of these VMs is running yet: {}", a.vms.join(", "));
     }
     if let Some(why) = &why_not_better {
@@ -117,27 +100,28 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         eprintln!("vsteer: using a real-time class of the kernel instead of a sched_ext policy: {cause}");
     }
     if !a.yes {
-        return say_what_would_be(means, a, &config, json);
+        return say_what_would_be(means, &wanted, &config);
     }
     let desk = service::Desk::open()?;
     match means {
-        Means::Policy(kernel) => policy::keep(a, json, &interrupt, host, kernel, config, desk),
-        Means::Priority => priority::keep(a, json, &interrupt, host, config, desk),
+        Means::Policy(kernel) => policy::keep(&wanted, &interrupt, host, kernel, config, desk),
+        Means::Priority => priority::keep(&wanted, &interrupt, host, config, desk),
     }
 }
 
-fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: bool) -> Result<(), Fault> {
+fn say_what_would_be(means: Means, wanted: &Wanted<'_>, config: &HostConfig) -> Result<(), Fault> {
+    let Wanted { meant, json, .. } = wanted;
     let (by, all): (_, Vec<(String, Option<Fault>)>) = match means {
-        Means::Policy(kernel) => (BY_POLICY, vsteer_host::realtime::preview(&kernel, meant(a, config))?),
+        Means::Policy(kernel) => (BY_POLICY, vsteer_host::realtime::preview(&kernel, meant.of(config))?),
         Means::Priority => {
             let able = vsteer_act::priority::able_to_be_first;
             let shown = |vm: &VmConfig| {
-                if json { vm.name.clone() } else { format!("{} (process {})", vm.name, vm.pid) }
+                if *json { vm.name.clone() } else { format!("{} (process {})", vm.name, vm.pid) }
             };
-            (BY_PRIORITY, meant(a, config).map(|vm| (shown(vm), able(vm))).collect())
+            (BY_PRIORITY, meant.of(config).map(|vm| (shown(vm), able(vm))).collect())
         }
     };
-    if json {
+    if *json {
         let vms: Vec<_> = all
             .iter()
             .map(|(name, why)| serde_json::json!({ "name": name, "refused": why.as_ref().map(ToString::to_string) }))

@@ -1,7 +1,7 @@
 //! Runs VMs first when their timers end, by a sched_ext policy.
 
 use super::service::Desk;
-use super::{BY_POLICY, Opened, Refusals, meant};
+use super::{BY_POLICY, Opened, Refusals, Wanted};
 use crate::cli::{RealtimeRun, RealtimeSource};
 use crate::interrupt::{Interrupt, Woken};
 use serde_json::{Value, json};
@@ -23,19 +23,19 @@ const LOOKS: u32 = 3;
 /// # Errors
 /// As [`Scheduling::start`]; the kernel ended the policy.
 pub fn keep(
-    a: &RealtimeRun,
-    json: bool,
+    wanted: &Wanted<'_>,
     interrupt: &Interrupt,
     mut host: Opened,
     kernel: Kernel,
     config: HostConfig,
     desk: Desk,
 ) -> Result<(), Fault> {
+    let Wanted { a, json, .. } = wanted;
     let root = Root::live()?;
     let settings = meant_settings(a, &root, &config);
     let counted = a.costs.then(Counted::begin).transpose()?;
     let mut keeping = Keeping {
-        a,
+        wanted,
         root,
         concurrency: settings.concurrency,
         scheduling: Scheduling::start(kernel, &settings)?,
@@ -58,7 +58,7 @@ pub fn keep(
     keeping.scheduling.ended()?.map_or(Ok(()), |ended| Err(fault(ended)))?;
     let told = keeping.told()?;
     keeping.scheduling.stop();
-    if json {
+    if *json {
         crate::text::print_json(&told);
     } else {
         print!("{}", super::text::report(&told));
@@ -83,7 +83,7 @@ impl Drop for Told {
 }
 
 struct Keeping<'a> {
-    a: &'a RealtimeRun,
+    wanted: &'a Wanted<'a>,
     root: Root,
     concurrency: u32,
     scheduling: Scheduling,
@@ -108,9 +108,9 @@ impl Keeping<'_> {
 
     /// Follows VMs that come and go, and answers who asks, until interrupted or for as long as was asked for.
     fn until_ended(&mut self, interrupt: &Interrupt, host: &mut Opened, desk: &Desk) -> Result<(), Fault> {
-        let end = self.a.length.map(|l| self.begin + l);
+        let end = self.wanted.a.length.map(|l| self.begin + l);
         // Threads of VMs that were just started may still move into their cgroups.
-        let mut looks = if self.a.warm_up.is_none() { LOOKS } else { 0 };
+        let mut looks = if self.wanted.a.warm_up.is_none() { LOOKS } else { 0 };
         self.scheduling.changes_seen();
         while end.is_none_or(|end| Instant::now() < end) {
             let look = (looks > 0).then(|| Instant::now() + LOOK_EVERY);
@@ -139,8 +139,8 @@ impl Keeping<'_> {
     }
 
     fn follow(&mut self, config: &HostConfig) -> Result<(), Fault> {
-        let refused = self.scheduling.follow(meant(self.a, config))?;
-        let opted = meant(self.a, config).filter(|vm| !refused.contains_key(&vm.name));
+        let refused = self.scheduling.follow(self.wanted.meant.of(config))?;
+        let opted = self.wanted.meant.of(config).filter(|vm| !refused.contains_key(&vm.name));
         self.channels.tell(&self.root, opted);
         self.refusals.take(refused);
         Ok(())
@@ -152,7 +152,7 @@ impl Keeping<'_> {
             return Err(fault(ended));
         }
         eprintln!("vsteer: restarting the policy: {}", ended.why);
-        self.scheduling.replace(&meant_settings(self.a, &self.root, config))?;
+        self.scheduling.replace(&meant_settings(self.wanted.a, &self.root, config))?;
         self.begun_again = Some(ended.why);
         self.begin = Instant::now();
         self.follow(config)
@@ -163,7 +163,7 @@ impl Keeping<'_> {
             "by": BY_POLICY,
             "pid": std::process::id(),
             "seconds": self.begin.elapsed().as_secs_f64(),
-            "honoured": !self.a.measure_only,
+            "honoured": !self.wanted.a.measure_only,
             "threads_that_weigh": self.concurrency,
             "vms": self.scheduling.report()?,
             "refused": self.refusals.0,

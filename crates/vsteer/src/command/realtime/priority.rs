@@ -1,8 +1,7 @@
 //! Runs VMs first by a real-time class of the kernel, on hosts without sched_ext.
 
 use super::service::Desk;
-use super::{BY_PRIORITY, Opened, Refusals, is_meant};
-use crate::cli::RealtimeRun;
+use super::{BY_PRIORITY, Opened, Refusals, Wanted};
 use crate::command::steer::GUARD;
 use crate::interrupt::{Interrupt, Woken};
 use serde_json::{Value, json};
@@ -18,17 +17,17 @@ use vsteer_core::nouns::HostConfig;
 /// # Errors
 /// As [`Keeping::keep`] and [`Keeping::end`].
 pub fn keep(
-    a: &RealtimeRun,
-    json: bool,
+    wanted: &Wanted<'_>,
     interrupt: &Interrupt,
     host: Opened,
     config: HostConfig,
     desk: Desk,
 ) -> Result<(), Fault> {
+    let Wanted { a, meant, json } = wanted;
     let priority = Priority::start(a.limit, &[GUARD])?;
     priority.notes().iter().for_each(crate::text::note);
     let asked = Asked {
-        meant: &|vm| is_meant(a, vm),
+        meant: &|vm| meant.is(vm),
         connect: a.connect.as_deref(),
         measure_only: a.measure_only,
         warm_up: a.warm_up,
@@ -42,7 +41,7 @@ pub fn keep(
     kept?;
     let mut told = attend.whole(told?);
     told["put_back"] = json!(receipts?.iter().map(|r| r.steps.len()).sum::<usize>());
-    if json {
+    if *json {
         crate::text::print_json(&told);
     } else {
         print!("{}", super::text::report(&told));
