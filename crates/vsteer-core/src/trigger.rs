@@ -31,7 +31,7 @@ struct Comparison {
     limit: f64,
 }
 
-/// A condition on one VM: any of these, each all of those.
+/// A condition on one VM: all comparisons of at least one of the groups hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trigger {
     any: Vec<Vec<Comparison>>,

@@ -320,11 +320,11 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
         let [found] = &of(0.5, 0.2)[..] else { panic!("{rule}") };
         assert_eq!(found.title, title);
         assert!(near(found.loss_pcpus, 0.2));
-        let by = if rule == "noisy_neighbour" { "the other VM" } else { "that thread" };
+        let by = if rule == "noisy_neighbour" { "the other VM" } else { "this thread" };
         assert_eq!(
             words(&found.evidence),
             [
-                &format!("ready share caused by {by}, summed over threads: 20.00 %"),
+                &format!("ready share that {by} caused, all threads together: 20.00 %"),
                 "part of this VM's ready time: 40.00 % against 25.00"
             ]
         );
@@ -616,8 +616,8 @@ fn a_vm_has_too_many_vcpus_if_fewer_would_be_in_use_for_less_than_70_in_100() {
         words(&found.evidence),
         [
             "vCPUs: 2.00 vCPUs against 1.00",
-            "demand: run and wait together: 0.70 pCPUs",
-            "lag share, summed over vCPUs: 5.00 % against 5.00"
+            "demand: run and ready together: 0.70 pCPUs",
+            "lag share (ready while a sibling ran), summed over vCPUs: 5.00 % against 5.00"
         ]
     );
     assert!(near(found.loss_pcpus, 0.05));

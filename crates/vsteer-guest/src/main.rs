@@ -124,7 +124,7 @@ struct Started {
     place: Place,
     /// The file that is the VM's memory.
     memory: Option<PathBuf>,
-    /// A VM with Linux that runs already, elsewhere, and comes here.
+    /// The VM arrives by live migration: its Linux ran on another host before.
     moved: bool,
 }
 

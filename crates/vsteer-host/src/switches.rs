@@ -42,7 +42,7 @@ type Roles = BTreeMap<Tid, (VmId, Role)>;
 struct Shared {
     stop: AtomicBool,
     failed: AtomicBool,
-    /// Until then switches are held against the kernel's count, ns.
+    /// Up to this moment the recorded switches are compared with the kernel's own count, ns.
     to_ns: AtomicU64,
     kernel_switches: AtomicU64,
     recorded: AtomicU64,

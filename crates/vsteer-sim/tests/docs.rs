@@ -41,7 +41,9 @@ fn section(about: &About) -> String {
             )
             .unwrap();
         }
-        Conserving::No(why) => writeln!(s, "- may leave a pCPU idle: {why}").unwrap(),
+        Conserving::No(why) => {
+            writeln!(s, "- may leave a pCPU idle while a vCPU is ready elsewhere: {why}").unwrap()
+        }
     }
     if !about.gaps.is_empty() {
         s += "\nDeviations:\n\n";

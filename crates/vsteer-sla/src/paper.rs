@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// The published third scenario: VM1's 9 ms are broken, the sum of levels is 26 ms.
+    /// The paper's third scenario: VM1 misses its level of 9 ms, and the levels of all VMs add up to 26 ms.
     #[test]
     fn it_says_what_it_says() {
         assert_eq!(says(&[vm(9.0, 9.5, true), vm(9.0, 8.0, true), vm(8.0, 5.0, true)]), Says::Reallocate);

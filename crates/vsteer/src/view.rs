@@ -401,7 +401,10 @@ fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static
         return vec![Line::from("this collector does not measure blame")];
     };
     let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
-    let mut lines = vec![Line::from(format!("{} was ready while these ran:", name(&row.group)))];
+    let mut lines = vec![Line::from(format!(
+        "While {} was ready, these ran (% of one pCPU, all its threads together):",
+        name(&row.group)
+    ))];
     for b in blame.iter().filter(|b| b.victim.0 == row.group).take(6) {
         let bar = "#".repeat((b.share * 40.0).ceil().min(40.0) as usize);
         let who = match &b.culprit {

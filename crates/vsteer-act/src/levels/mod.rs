@@ -128,7 +128,7 @@ pub struct Keeper<'a> {
 struct Seen {
     config: HostConfig,
     model: HostModel,
-    /// The VMs that run and whose requests are known, by their index among the promises.
+    /// Indexes into the service levels: those whose VM runs and whose number of requests is known.
     there: Vec<usize>,
     period: Period,
     unix_ns: u64,
@@ -291,7 +291,7 @@ impl<'a> Keeper<'a> {
         Ok(Some(Seen { config, model, there, period, unix_ns }))
     }
 
-    /// The VMs that run and whose requests are known, by their index among the promises. Notes say what the others
+    /// Indexes into the service levels: those whose VM runs and whose number of requests is known. Notes say what the others
     /// lack.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                         thread belongs to no VM, so weights and pins of VMs do not move it."
                         .into(),
                 evidence: vec![
-                    percent("ready share caused by that thread, summed over threads", b.share, None),
+                    percent("ready share that this thread caused, all threads together", b.share, None),
                     percent("part of this VM's ready time", b.share / all, Some(PART)),
                 ],
                 loss_pcpus: b.share,

@@ -26,14 +26,15 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                     queued on."
                     .into(),
                 evidence: vec![
-                    percent("ready share caused by the other VM, summed over threads", b.share, None),
+                    percent("ready share that the other VM caused, all threads together", b.share, None),
                     percent("part of this VM's ready time", b.share / all, Some(PART)),
                 ],
                 loss_pcpus: b.share,
                 disproved_by: "the ready time does not change while the other VM is paused or moved \
                     away"
                     .into(),
-                next: "run vsteer plan: it says whether another weight or place would help this VM".into(),
+                next: "run vsteer plan: it says whether another weight, or other pCPUs, would help this VM"
+                    .into(),
             });
         }
     }

@@ -34,13 +34,17 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 .into(),
             evidence: vec![
                 count("vCPUs", has as f64, "vCPUs", Some(needs as f64)),
-                count("demand: run and wait together", demand, "pCPUs", None),
-                percent("lag share, summed over vCPUs", lag, Some(c.thresholds.lag_group)),
+                count("demand: run and ready together", demand, "pCPUs", None),
+                percent(
+                    "lag share (ready while a sibling ran), summed over vCPUs",
+                    lag,
+                    Some(c.thresholds.lag_group),
+                ),
             ],
             loss_pcpus: lag,
             disproved_by: "a longer recording shows bursts that use all vCPUs of this VM".into(),
             next: format!(
-                "record a whole day; if the demand stays as low, give the VM {} at its next start",
+                "record a whole day; if the demand is as low all day, give the VM {} at its next start",
                 counted(needs, "vCPU")
             ),
         });

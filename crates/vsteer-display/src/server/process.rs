@@ -28,7 +28,7 @@ const ENDS_WITHIN_NS: u64 = 2_000_000_000;
 /// Ticks of the kernel's count per second; Linux has the same value on all machines that Rust supports.
 const TICKS_PER_S: u64 = 100;
 
-/// The program that asks the kernel to end the process together with this program, and its package.
+/// A command and its package: `--pdeathsig` makes the kernel end a server when vsteer ends.
 pub const SETPRIV: (&str, &str) = ("setpriv", "util-linux");
 
 /// A running server.

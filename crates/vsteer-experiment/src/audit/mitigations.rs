@@ -134,7 +134,7 @@ fn look(t: &Tree) -> Vec<Finding> {
                     "update microcode and kernel and reboot".to_owned(),
                 ),
             };
-                // If the line begins with a mitigation, name the open parts.
+                // A line that begins with `Mitigation:` can still name vulnerable parts.
                 let what = if said.starts_with("Vulnerable") {
                     String::new()
                 } else {

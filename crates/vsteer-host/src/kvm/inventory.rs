@@ -158,8 +158,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// Reads only the processes, and everything if there is a new QEMU. If a libvirt does not answer (perhaps
-    /// because it restarts), vsteer makes a note and keeps the VMs known so far.
+    /// Reads the list of processes; if it holds a new QEMU, reads everything again. If a libvirt does not answer
+    /// (it may be restarting), vsteer makes a note and keeps the VMs known so far.
     pub fn refresh(&mut self) {
         let Found { qemus, vhosts } = processes::find(&self.root);
         let now: BTreeSet<(u32, u64)> = qemus.iter().map(|q| (q.pid, q.start_ticks)).collect();

@@ -61,7 +61,7 @@ impl Place<'_> {
         shell::ask(command, self.0, limit)
     }
 
-    /// A line of vsteer's own for the shell, in which every foreign text is quoted.
+    /// Runs a line in the shell of the target. vsteer writes the line itself, and has quoted every foreign text in it.
     fn there(self, line: &str, what: String) -> Result<String, Fault> {
         self.ask(&Argv::shell(line), LIMIT).map_err(|f| Fault { what, ..f })
     }

@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(s.class(), Some(SchedClass::RoundRobin(7)));
             assert!(!s.is_kernels());
         }
-        // The flags of kthreadd and kvm-nx-lpage-re on Linux 6.18.
+        // kthreadd and kvm-nx-lpage-re both have these flags on Linux 6.18.
         assert!(stat(&STAT.replace("138412416", "2129984")).unwrap().is_kernels());
         assert!(stat("1 (x) R 1 2").is_err() && stat("").is_err());
     }

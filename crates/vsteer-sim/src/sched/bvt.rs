@@ -139,7 +139,7 @@ impl Policy for Bvt {
         default_weight: DEFAULT_WEIGHT,
         weights: (1, 10_000),
         proportional: true,
-        conserving: Conserving::No("vCPUs stay on their pCPU"),
+        conserving: Conserving::No("vCPUs never move to another pCPU"),
         caps: false,
         quotas: false,
         classes: false,

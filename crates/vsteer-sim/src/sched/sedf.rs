@@ -108,7 +108,7 @@ impl Policy for Sedf {
         weights: (1, 32_767),
         proportional: true,
         conserving: Conserving::No(
-            "vCPUs stay on their pCPU, and the last 0.5 ms before a period are not dealt out",
+            "vCPUs never move to another pCPU, and the last 0.5 ms before a period are not dealt out",
         ),
         caps: false,
         quotas: false,

@@ -9,8 +9,8 @@ Examples:
   vsteer audit                              List settings of this host that need a change
   vsteer audit --all --json                 Print all checks as JSON
 
-An audit changes nothing. Measure what a change brings on your machine with `vsteer experiment`.
-Checks of cpufreq, amd_pstate and RAPL follow the kernel's documentation; nobody has tried them on such a host.")]
+An audit changes nothing. To measure the effect of a change on your machine, use `vsteer experiment`.
+The checks of cpufreq, amd_pstate and RAPL follow the kernel's documentation. They are untried on a host that has these.")]
 pub struct Audit {
     /// Audit the machine whose /sys, /proc and /etc were captured in FOLDER
     #[arg(long, value_name = "FOLDER", default_value = "/")]

@@ -83,7 +83,7 @@ Examples:
 Examples:
   vsteer experiment unit /var/lib/vsteer/huge-pages.experiment")]
     Unit {
-        /// Folder of the experiment, which may not exist yet
+        /// Folder of the experiment; it need not exist yet
         folder: PathBuf,
     },
 }

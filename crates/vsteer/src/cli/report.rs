@@ -13,7 +13,7 @@ pub struct Report {
     pub before: PathBuf,
     /// Later recording, for example after a change
     pub after: Option<PathBuf>,
-    /// Show the plan that was applied in between
+    /// Also show this plan, which was applied between the two recordings
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
     /// Write the page to FILE

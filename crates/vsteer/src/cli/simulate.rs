@@ -56,7 +56,7 @@ pub struct Simulate {
     /// Simulate the recorded host also with the settings of a later recording, and compare with what was measured there
     #[arg(long, value_name = "RECORDING", requires = "from", help_heading = "Recorded host")]
     pub under: Option<PathBuf>,
-    /// Show every VM [default: VMs of one `count` as one line with their mean]
+    /// Show each VM on a line of its own [default: one line, with their mean, for VMs that one `count` of the scenario creates]
     #[arg(long, help_heading = "Output")]
     pub each: bool,
     /// Show every figure: also median wake-up, lag, switches, preemptions and migrations

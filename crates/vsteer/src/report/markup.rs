@@ -39,7 +39,7 @@ pub fn short(text: &str, room: usize) -> String {
     esc(&chars.into_iter().collect::<String>())
 }
 
-/// A share in percent of one pCPU, without the sign; a dash where it was not measured.
+/// A share in percent of one pCPU, without a `%`; a dash where it was not measured.
 pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(missing, |s| format!("{:.1}", unsigned_zero(100.0 * s)))
 }

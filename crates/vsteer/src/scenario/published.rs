@@ -197,9 +197,10 @@ fn text(done: &[Done], sum: &Summary, seeds: u16) -> String {
 fn page(done: &[Done], sum: &Summary, seeds: u16) -> String {
     let mut out = String::from(
         "# Published figures and what the simulator says\n\n\
-         `vsteer simulate --published --markdown` writes this page from the files in `scenarios/published/`. Their bands were set\n\
-         before the first run. A row marked `fitted` served to choose a paper's parameters, so it is not a prediction. A row\n\
-         outside its band stays outside; a known reason stands beside it. Intervals are 95 %, over seeds.\n\n",
+         `vsteer simulate --published --markdown` writes this page from the files in `scenarios/published/`. Each row has a\n\
+         band, in which the result must lie; it was set before the first run. From a row marked `fitted` vsteer chose parameters\n\
+         that the paper does not state, so this row is not a prediction. A row outside its band is kept, with the reason if it is\n\
+         known. Intervals are 95 %, over random seeds.\n\n",
     );
     out += &closing(sum, seeds);
     out += "\n";
@@ -213,7 +214,7 @@ fn page(done: &[Done], sum: &Summary, seeds: u16) -> String {
         }
         for (row, told) in d.paper.rows.iter().zip(&d.told) {
             if let (Verdict::Explained, Some(why)) = (told.verdict, &row.explained) {
-                write!(out, "\nOutside: {}: {why}\n", row.what).expect("writing to a String");
+                write!(out, "\nOutside its band, {}: {why}\n", row.what).expect("writing to a String");
             }
         }
         if !d.paper.not_simulated.is_empty() {
