@@ -111,7 +111,7 @@ impl Trigger {
         })
     }
 
-    /// Refuses a condition if this collector cannot measure any of its alternatives.
+    /// Can this collector measure at least one of the alternatives?
     ///
     /// # Errors
     /// `Unsupported`, with the collector's reason.

@@ -62,8 +62,12 @@ pub struct Asked<'a> {
 pub enum Heard<'a> {
     /// The time recorded so far, and in all.
     Progress(Duration, Duration),
+    /// The first sample is recorded.
+    Begun,
     /// A trigger fired.
     Mark(&'a Mark),
+    /// A trigger can never fire on this host, for this reason. Recording goes on without it.
+    Deaf(&'a Fault),
     /// The configuration cannot be read now, for this reason. Recording continues with the last one. Reported once.
     OldConfig(&'a Fault),
 }
@@ -112,8 +116,7 @@ pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
 /// Records `host`, whose configuration is `config`.
 ///
 /// # Errors
-/// As [`Host::sample_both`] and [`Writer::append`]; `Usage` for a trigger on what this host does not measure. What was
-/// written before a full disk stays readable.
+/// As [`Host::sample_both`] and [`Writer::append`]. What was written before a full disk stays readable.
 pub fn record(
     host: Box<dyn Host>,
     config: HostConfig,
@@ -133,6 +136,9 @@ fn record_into(
     hear: &mut dyn FnMut(Heard<'_>),
 ) -> Result<Recorded, Fault> {
     let mut recorder = Recorder::begin(host, config, asked)?;
+    for trigger in asked.triggers {
+        trigger.measurable(&recorder.manifest.collector).unwrap_or_else(|why| hear(Heard::Deaf(&why)));
+    }
     if recorder.host.observer().is_some() {
         pace.sleep_until(Instant::now() + SETTLE);
     }
@@ -140,6 +146,7 @@ fn record_into(
         return recorder.past(&kept);
     }
     recorder.first()?;
+    hear(Heard::Begun);
     let begin = Instant::now();
     let recorded = recorder.until_stopped(begin, pace, hear);
     recorder.end(recorded, begin)
@@ -200,10 +207,11 @@ impl<'a> Recorder<'a> {
             unix_ns: begun.unix_ns,
             collector: host.collector(),
         };
-        asked.triggers.iter().try_for_each(|t| t.measurable(&manifest.collector))?;
         let of_past = host.length_of_past(asked.length)?;
         let ns = |d: Duration| d.as_nanos() as u64;
-        let watch = Watch::new(asked.triggers.to_vec(), ns(asked.trigger_window), ns(asked.trigger_quiet));
+        let can_fire = |t: &&Trigger| t.measurable(&manifest.collector).is_ok();
+        let triggers = asked.triggers.iter().filter(can_fire).cloned().collect();
+        let watch = Watch::new(triggers, ns(asked.trigger_window), ns(asked.trigger_quiet));
         let ring = asked.ring.map(|r| samples_part(r, asked.events));
         let rotation =
             asked.former.map(|former| Rotation::begin(asked.output, former)).transpose()?.flatten();

@@ -14,6 +14,7 @@ mod realtime_socket;
 mod report;
 mod scenario;
 mod scrapes;
+mod service_manager;
 mod source;
 mod text;
 #[cfg(feature = "host")]

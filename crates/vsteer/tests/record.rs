@@ -112,6 +112,28 @@ fn an_interrupted_recording_is_whole_and_a_killed_one_can_be_read() {
 
 #[test]
 #[ignore = "needs QEMU"]
+fn a_trigger_that_cannot_fire_is_told_and_left_out() {
+    let (dir, qemu) = (tempfile::tempdir().unwrap(), Qemu::start("triggers"));
+    let (to, socket) = (dir.path().join("a.vsteer"), dir.path().join("notify"));
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    manager.set_nonblocking(true).unwrap();
+    // Polling measures shares of time, but no single wait.
+    let triggers = ["--trigger", "ready_p99>1ns", "--trigger", "run>0%", "--trigger-window", "1s"];
+    let mut record = qemu.record(&to, &["--for", "3s", "--interval", "100ms", "--json"]);
+    let out = record.args(triggers).env("NOTIFY_SOCKET", &socket).output().unwrap();
+    assert!(out.status.success(), "{}", stderr(&out));
+    let told = stderr(&out);
+    assert!(told.contains("the trigger ready_p99>1ns can never fire"), "{told}");
+    assert!(!told.contains("trigger run>0% can never fire"), "{told}");
+    let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(done["marks"].as_u64().is_some_and(|n| n > 0), "{done}");
+    let mut heard = [0; 64];
+    let n = manager.recv(&mut heard).expect("the service manager was told");
+    assert_eq!(&heard[..n], b"READY=1");
+}
+
+#[test]
+#[ignore = "needs QEMU"]
 fn a_vm_that_is_not_there_is_told_beside_those_that_are() {
     let (dir, qemu) = (tempfile::tempdir().unwrap(), Qemu::start("present"));
     let to = dir.path().join("a.vsteer");

@@ -34,6 +34,8 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     }
     let recorded = record(host, config, &asked, &interrupt, &mut |heard| match heard {
         Heard::Progress(done, of) => progress("recording", done, of),
+        Heard::Begun => crate::service_manager::ready(),
+        Heard::Deaf(why) => eprintln!("vsteer: recording without a trigger: {why}"),
         Heard::Mark(mark) => eprintln!("vsteer: {}", text::mark(mark)),
         Heard::OldConfig(why) => {
             eprintln!(

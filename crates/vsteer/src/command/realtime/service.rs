@@ -11,9 +11,9 @@ use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
@@ -74,11 +74,7 @@ impl Desk {
     /// VMs are kept first from here on: says so, to systemd too where it started this.
     pub fn ready(&self) {
         eprintln!("{READY}");
-        if let Some(manager) = std::env::var_os("NOTIFY_SOCKET").filter(|path| Path::new(path).is_absolute())
-            && let Ok(socket) = UnixDatagram::unbound()
-        {
-            let _ = socket.send_to(b"READY=1", manager);
-        }
+        crate::service_manager::ready();
     }
 }
 
