@@ -1,13 +1,15 @@
 //! Tests of the verdict on two recordings: what is better or worse, how sure the verdict is, and how well a
 //! forecast came true.
 
+mod common;
+
 use vsteer_core::Interval;
 use vsteer_core::forecast::{Forecast, VmForecast};
 use vsteer_core::model::{HostModel, derive};
 use vsteer_core::nouns::{
     Batch, CgroupLayout, Collector, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId,
 };
-use vsteer_core::verify::{Finding, Options, Outcome, Quantity, Verdict, verify};
+use vsteer_core::verify::{Finding, Options, Outcome, Quantity, Verdict, of_one_host, verify};
 
 type Recording = (HostModel, Vec<Batch>);
 
@@ -194,4 +196,32 @@ fn a_forecast_is_scored_by_what_it_said_of_this_very_quantity() {
     assert_eq!((got.of, got.within, got.ready_off), (1, 1, None), "the forecast was not of ready alone");
     assert_eq!(score(vec![VmForecast { vm: VmId("db".into()), ..web }]), None);
     assert_eq!(judged(&before, &after, None, Options::default()).score(), None);
+}
+
+/// Simulated hosts number their VMs: the second VM of any scenario has one and the same id.
+#[test]
+fn vms_of_different_simulated_hosts_are_not_compared() {
+    let host = |kernel: &str, name: &str| {
+        let mut h = common::Host::new(2, 1, 0.5);
+        h.vm(name, 1, 0.5, 0.0, 0.0);
+        h.config.kernel = kernel.to_owned();
+        h.config.vms[0].id = VmId("simulated-0".into());
+        h
+    };
+    let simulated = format!("{}eevdf", vsteer_core::nouns::SIMULATED);
+    let (web, db) = (host(&simulated, "web"), host(&simulated, "db"));
+    let (real, renamed) = (host("6.18", "web"), host("6.18", "shop"));
+    let told = |a: &common::Host, b: &common::Host, of: Option<&common::Host>| {
+        of_one_host(&a.config, &b.config, of.map(common::Host::plan).as_ref()).map_err(|e| e.to_string())
+    };
+    assert_eq!(told(&web, &web, Some(&web)), Ok(()));
+    let why = told(&web, &db, None).unwrap_err();
+    assert!(why.contains("VM simulated-0 is \"web\" in the first and \"db\" in the second"), "{why}");
+    let why = told(&web, &web, Some(&db)).unwrap_err();
+    assert!(why.contains("VM \"db\" of the plan is not in the first recording"), "{why}");
+    // On a real host the id stands for one VM, which may get another name.
+    assert_eq!(told(&real, &renamed, Some(&renamed)), Ok(()));
+    let mut other = real.clone();
+    other.config.vms[0].id = VmId("another".into());
+    assert!(told(&real, &real, Some(&other)).is_err());
 }

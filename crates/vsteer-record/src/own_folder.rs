@@ -39,7 +39,7 @@ impl OwnFolder {
         match DirBuilder::new().mode(NEW_MODE).create(path) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(Fault::new(FaultKind::Usage, format!("{} already exists", path.display()))
-                    .help("name another output, or remove this one: vsteer overwrites nothing"))
+                    .help("choose another output, or remove this one: vsteer never overwrites a recording"))
             }
             Err(e) => Err(failed(&e)),
             Ok(()) => OwnFolder::open(path),

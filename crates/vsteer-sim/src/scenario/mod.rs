@@ -76,7 +76,7 @@ fn first_seed() -> u64 {
 
 /// A scheduler and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { policy = \"eevdf\" }")]
 pub struct SchedulerForm {
     /// Its name, see docs/schedulers.md.
     pub policy: String,
@@ -87,7 +87,7 @@ pub struct SchedulerForm {
 
 /// A machine whose parts are all equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { cores_per_node = 2 }")]
 pub struct MachineForm {
     /// Sockets.
     #[serde(default = "one")]
@@ -121,7 +121,7 @@ pub struct PoolForm {
 
 /// A limit: this much CPU time in every period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { quota = \"50ms\", period = \"100ms\" }")]
 pub struct QuotaForm {
     /// CPU time.
     pub quota: Span,
@@ -148,7 +148,7 @@ pub struct GroupForm {
 
 /// A reservation for real-time schedulers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { budget = \"2ms\", period = \"10ms\" }")]
 pub struct ReservationForm {
     /// CPU time per period.
     pub budget: Span,
@@ -161,7 +161,7 @@ pub struct ReservationForm {
 
 /// Permission to run ahead of its virtual time (BVT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { value = \"5ms\" }")]
 pub struct WarpForm {
     /// How far ahead, as CPU time at the default weight.
     pub value: Span,
@@ -175,7 +175,7 @@ pub struct WarpForm {
 
 /// A VM, or several equal ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { name = \"web\", demand = \"hog\" }")]
 pub struct VmForm {
     /// Its name; for several VMs, the start of their names.
     pub name: String,

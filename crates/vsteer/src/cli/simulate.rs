@@ -11,7 +11,24 @@ Examples:
   vsteer simulate --from events.vsteer      Simulate a recorded host, beside what was measured
   vsteer simulate --published=vit           Simulate a paper's experiments, beside its figures")]
 pub struct Simulate {
-    /// Scenario file (docs/scenarios.md)
+    /// Scenario file
+    ///
+    /// A small one, with a quota and a timer (docs/scenarios.md has all keys):
+    ///
+    ///     for = "30s"
+    ///     scheduler = { policy = "eevdf" }
+    ///     machine = { cores_per_node = 2 }
+    ///
+    ///     [[vm]]
+    ///     name = "db"
+    ///     vcpus = 2
+    ///     quota = { quota = "60ms", period = "100ms" }
+    ///     demand = "hog"
+    ///
+    ///     [[vm]]
+    ///     name = "web"
+    ///     demand = { periodic = { period = "10ms", work = "1ms" } }
+    #[arg(verbatim_doc_comment)]
     #[arg(required_unless_present_any = ["list", "from", "published"])]
     pub scenario: Option<PathBuf>,
     /// Change the scenario, for example vm.web.weight=512, scheduler.policy=eevdf or for=60s (repeatable)

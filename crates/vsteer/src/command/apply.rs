@@ -80,7 +80,14 @@ fn is_of_host(plan: &Plan) -> bool {
 pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     let plan = read(&a.plan)?;
     if a.confirm {
-        let mut journal = Journal::open(&journal_folder().join(format!("{}.journal", plan.id)))?;
+        let path = journal_folder().join(format!("{}.journal", plan.id));
+        if !path.exists() {
+            let what =
+                format!("plan {} was not applied on this machine, so there is nothing to confirm", plan.id);
+            return Err(Fault::new(FaultKind::NothingThere, what)
+                .help(format!("to try it: vsteer apply {} --try 60s", a.plan.display())));
+        }
+        let mut journal = Journal::open(&path)?;
         confirm(&mut journal)?;
         eprintln!("vsteer: plan {} stays applied", plan.id);
         return Ok(());

@@ -61,9 +61,16 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
             None if plan.parent.has_powercli() && !plan.steps.is_empty() => {
                 println!("for a script to review: add --format powercli\nfor vsteer apply: add -o plan.json");
             }
-            Some(path) if !plan.steps.is_empty() => {
-                println!("to apply it: vsteer apply {} --try 60s", path.display())
+            _ if plan.steps.is_empty() => {}
+            Some(path) if plan.parent.is_simulated() => {
+                let from =
+                    a.window.recording.as_ref().map_or("RECORDING".into(), |r| r.display().to_string());
+                println!(
+                    "to simulate it: vsteer simulate --from {from} --plan {} -o after.vsteer",
+                    path.display()
+                );
             }
+            Some(path) => println!("to apply it: vsteer apply {} --try 60s", path.display()),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use vsteer_core::plan::advise::{self};
 use vsteer_core::plan::limits::Limits;
 use vsteer_core::setting::Scope;
 use vsteer_core::thresholds::Thresholds;
-use vsteer_core::verify::Verdict;
+use vsteer_core::verify::{Verdict, of_one_host};
 
 /// The length of the stretch in which single switches are drawn, ns.
 const EXCERPT_NS: u64 = 1_000_000_000;
@@ -31,7 +31,11 @@ pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
         None => None,
     };
     let verdict = match &after {
-        Some(after) => Some(compare(&before, after, plan.as_ref().map(|(p, _)| p))?),
+        Some(after) => {
+            let given = plan.as_ref().map(|(p, _)| p).filter(|_| a.plan.is_some());
+            of_one_host(&before.stretch.config, &after.stretch.config, given)?;
+            Some(compare(&before, after, plan.as_ref().map(|(p, _)| p))?)
+        }
         None => None,
     };
     let found = |s: &Side| diagnose(&s.stretch.config, &s.model, Thresholds::default());

@@ -4,7 +4,7 @@ use crate::cli::Verify;
 use crate::{source, text};
 use std::path::Path;
 use vsteer_core::plan::Plan;
-use vsteer_core::verify::{Options, Verdict, verify};
+use vsteer_core::verify::{Options, Verdict, of_one_host, verify};
 use vsteer_core::{Fault, FaultKind};
 
 /// Compares two stretches.
@@ -24,11 +24,13 @@ pub fn compare(
 /// Verifies.
 ///
 /// # Errors
-/// As [`source::read`] and [`compare`]; `NothingThere` where nothing was compared: that is no verdict.
+/// As [`source::read`], [`of_one_host`] and [`compare`]; `NothingThere` where nothing was compared: that is no verdict.
 pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     let read = |p: &Path| source::whole(source::read(p)?);
     let plan = a.plan.as_deref().map(vsteer_record::plan::read).transpose()?;
-    let verdict = compare(&read(&a.before)?, &read(&a.after)?, plan.as_ref())?;
+    let (before, after) = (read(&a.before)?, read(&a.after)?);
+    of_one_host(&before.config, &after.config, plan.as_ref())?;
+    let verdict = compare(&before, &after, plan.as_ref())?;
     if let Some(why) = verdict.unfounded() {
         return Err(Fault::new(FaultKind::NothingThere, "no verdict: nothing could be compared")
             .because(why)
