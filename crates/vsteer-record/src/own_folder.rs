@@ -29,7 +29,7 @@ impl OwnFolder {
     /// Makes a new folder, and those above it that are missing.
     ///
     /// # Errors
-    /// `Usage` if there is something (vsteer overwrites nothing); `NoSpace`, `NoPrivilege`: as the system says.
+    /// `Usage` if there is something (vsteer never overwrites one); `NoSpace`, `NoPrivilege`: as the system says.
     pub fn make(path: &Path) -> Result<OwnFolder, Fault> {
         let path = &plain(path);
         let failed = |e: &std::io::Error| Fault::io(format!("cannot create {}", path.display()), e);

@@ -14,6 +14,7 @@ mod realtime_socket;
 mod report;
 mod scenario;
 mod scrapes;
+#[cfg(feature = "host")]
 mod service_manager;
 mod source;
 mod text;
