@@ -275,7 +275,7 @@ impl Observer {
         self.forgotten.get_mut().remove(&(slot + 1));
         // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
         // is retired. That happens only when a thread changes its role, which none does in practice.
-        let dead = self.slots.whole(slot).is_none_or(|s| s.state == state::ABSENT);
+        let dead = self.slots.whole(slot).is_some_and(|s| s.state == state::ABSENT);
         if dead {
             self.put("slots", &slot.to_ne_bytes(), &vec![0u8; size_of::<Slot>()])?;
             self.free.push(slot);

@@ -218,29 +218,34 @@ pub fn verify(
     Verdict { options, findings, not_compared }
 }
 
-/// Are these recordings of one host, and does the plan concern it?
+/// Are these recordings of one host, and is a plan of a simulated host of this one?
 ///
-/// Simulated hosts number their VMs, so VMs of different scenarios have the same ids. On other hosts an id stands for
-/// one VM, whatever its name.
+/// Simulated hosts number their VMs, and saved traces of Xen know domains by number: there VMs of different hosts have
+/// the same ids. Elsewhere an id stands for one VM, whatever its name.
 ///
 /// # Errors
 /// `BadInput`, which names the first VM that differs.
 pub fn of_one_host(before: &HostConfig, after: &HostConfig, plan: Option<&Plan>) -> Result<(), Fault> {
     let other = |config: &HostConfig, id: &VmId, name: &str| match config.vm(id) {
-        Some(vm) if config.is_simulated() && vm.name != name => Some(vm.name.clone()),
+        Some(vm) if (config.is_simulated() || id.0.starts_with("xen:domain-")) && vm.name != name => {
+            Some(vm.name.clone())
+        }
         _ => None,
     };
     for vm in &before.vms {
         if let Some(name) = other(after, &vm.id, &vm.name) {
-            return Err(Fault::new(FaultKind::BadInput, "the recordings are of different simulated hosts")
-                .because(format!("VM {} is {:?} in the first and {name:?} in the second", vm.id.0, vm.name))
-                .help("simulate the same scenario twice, the second time with the change (--set, or --from with --plan)"));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                "the recordings are of different hosts, or of different VMs",
+            )
+            .because(format!("VM {} is {:?} in the first and {name:?} in the second", vm.id.0, vm.name))
+            .help("record the same VMs before and after the change"));
         }
     }
     let Some(plan) = plan else { return Ok(()) };
     let known = |vm: &&VmConfig| before.vm(&vm.id).is_some() && other(before, &vm.id, &vm.name).is_none();
     match plan.parent.vms.iter().find(|vm| !known(vm)) {
-        Some(vm) if plan.parent.is_simulated() || !plan.parent.vms.iter().any(|vm| known(&vm)) => {
+        Some(vm) if plan.parent.is_simulated() => {
             Err(Fault::new(FaultKind::BadInput, format!("plan {} is of another host", plan.id))
                 .because(format!("VM {:?} of the plan is not in the first recording", vm.name))
                 .help("give the plan that was made from the first recording, or leave it out"))

@@ -143,6 +143,7 @@ fn record_into(
         pace.sleep_until(Instant::now() + SETTLE);
     }
     if let Some(kept) = recorder.of_past.and_then(|length| recorder.host.past(length)).transpose()? {
+        hear(Heard::Begun);
         return recorder.past(&kept);
     }
     recorder.first()?;

@@ -29,7 +29,7 @@ impl OwnFolder {
     /// Makes a new folder, and those above it that are missing.
     ///
     /// # Errors
-    /// `Usage` if there is something (vsteer never overwrites one); `NoSpace`, `NoPrivilege`: as the system says.
+    /// `Usage` if there is something (vsteer never overwrites a folder); `NoSpace`, `NoPrivilege`: as the system says.
     pub fn make(path: &Path) -> Result<OwnFolder, Fault> {
         let path = &plain(path);
         let failed = |e: &std::io::Error| Fault::io(format!("cannot create {}", path.display()), e);
@@ -39,7 +39,7 @@ impl OwnFolder {
         match DirBuilder::new().mode(NEW_MODE).create(path) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(Fault::new(FaultKind::Usage, format!("{} already exists", path.display()))
-                    .help("choose another output, or remove this one: vsteer never overwrites a recording"))
+                    .help("choose another output, or remove this one: vsteer never overwrites a folder"))
             }
             Err(e) => Err(failed(&e)),
             Ok(()) => OwnFolder::open(path),

@@ -24,16 +24,15 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
 
 /// Does vsteer obey this user: root, itself, or who called it by sudo?
 pub fn obeys(uid: u32) -> bool {
-    let own = rustix::process::geteuid();
-    if uid == 0 || uid == own.as_raw() {
-        return true;
-    }
-    // Set by sudo. Only root's environment can say it of somebody else.
+    uid == 0 || uid == rustix::process::geteuid().as_raw() || caller() == Some(uid)
+}
+
+/// The user who called vsteer by sudo. Only root's environment can say that.
+pub fn caller() -> Option<u32> {
     let number = |text: String| -> Option<u32> {
         text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
     };
-    let caller = || std::env::var("SUDO_UID").ok().and_then(number);
-    own.is_root() && caller() == Some(uid)
+    rustix::process::geteuid().is_root().then(|| std::env::var("SUDO_UID").ok().and_then(number)).flatten()
 }
 
 fn refused(path: &Path, why: String) -> Fault {

@@ -17,7 +17,8 @@ pub fn ready() {
 fn tell(socket: &OsStr, what: &[u8]) -> std::io::Result<()> {
     let to = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        _ => SocketAddr::from_pathname(socket)?,
+        [b'/', ..] => SocketAddr::from_pathname(socket)?,
+        _ => return Ok(()),
     };
     UnixDatagram::unbound()?.send_to_addr(what, &to).map(|_| ())
 }

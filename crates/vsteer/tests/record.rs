@@ -127,6 +127,8 @@ fn a_trigger_that_cannot_fire_is_told_and_left_out() {
     assert!(!told.contains("trigger run>0% can never fire"), "{told}");
     let done: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(done["marks"].as_u64().is_some_and(|n| n > 0), "{done}");
+    let left_out = done["triggers_left_out"].as_array().unwrap();
+    assert!(left_out.len() == 1 && left_out[0].as_str().unwrap().contains("ready_p99>1ns"), "{done}");
     let mut heard = [0; 64];
     let n = manager.recv(&mut heard).expect("the service manager was told");
     assert_eq!(&heard[..n], b"READY=1");

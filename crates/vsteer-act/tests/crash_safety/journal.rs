@@ -277,3 +277,13 @@ fn a_plan_named_like_a_path_is_refused() {
         assert_eq!(Journal::begin(dir.path(), &bad, None, 0).unwrap_err().kind, FaultKind::BadInput);
     }
 }
+
+#[test]
+fn a_folder_that_is_not_there_holds_no_journal_and_one_that_cannot_be_read_is_a_fault() {
+    let dir = folder();
+    assert!(Journal::pending(&dir.path().join("none")).unwrap().is_empty());
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let fault = Journal::pending(&file).unwrap_err();
+    assert!(fault.to_string().contains(&file.display().to_string()), "{fault}");
+}

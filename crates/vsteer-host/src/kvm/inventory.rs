@@ -394,6 +394,11 @@ fn unlisted(process: Process) -> Vm {
     Vm { id, name, manager, process, listed: None, domain: None, asked: None }
 }
 
+/// Does the id hold the number and the start of a process? Nothing else can have such an id.
+pub fn is_of_process(id: &VmId) -> bool {
+    ["kvm:", "qemu:"].iter().any(|kind| id.0.starts_with(kind))
+}
+
 fn id_of(process: &Process) -> VmId {
     let vmm = if process.line.program.is_some() { "kvm" } else { "qemu" };
     VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks))

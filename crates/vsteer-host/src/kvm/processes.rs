@@ -44,9 +44,9 @@ impl Process {
 }
 
 /// Can this user be a person? Debian and its relatives give people the numbers from 1,000 on, and services those below.
-/// 65534 is nobody. libvirt's own user is 64055 on Debian.
+/// systemd-homed has its own range. 65534 is nobody. libvirt's own user is 64055 on Debian.
 pub fn may_be_a_persons(user: u32) -> bool {
-    (1000..60_000).contains(&user) || user >= 65_534
+    (1000..60_000).contains(&user) || (60_001..60_514).contains(&user) || user >= 65_534
 }
 
 /// The manager that started a QEMU.

@@ -34,7 +34,7 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
 fn must_be_new(path: &Path) -> Result<(), Fault> {
     if path.exists() {
         return Err(Fault::new(FaultKind::Usage, format!("{} already exists", path.display()))
-            .help("choose another output: vsteer never overwrites one"));
+            .help("choose another output: vsteer never overwrites an export"));
     }
     Ok(())
 }

@@ -77,6 +77,12 @@ pub struct RealtimeRun {
     /// Run the VM called NAME first (repeatable)
     #[arg(long = "vm", value_name = "NAME", required = true)]
     pub vms: Vec<String>,
+    /// Let NAME also stand for a VM that runs as USER (repeatable)
+    ///
+    /// Anyone can start a process with any VM's name. So NAME stands for VMs that a libvirt lists, and for processes of root, of
+    /// services, and of the user who calls vsteer. A unit made by `realtime unit` also trusts the user who made it.
+    #[arg(long = "user", value_name = "USER")]
+    pub users: Vec<String>,
     /// Change settings [default: dry run]
     #[arg(long)]
     pub yes: bool,

@@ -80,14 +80,15 @@ fn is_of_host(plan: &Plan) -> bool {
 pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     let plan = read(&a.plan)?;
     if a.confirm {
-        let path = journal_folder().join(format!("{}.journal", plan.id));
-        if !path.exists() {
-            let what =
-                format!("plan {} was not applied on this machine, so there is nothing to confirm", plan.id);
-            return Err(Fault::new(FaultKind::NothingThere, what)
-                .help(format!("to try it: vsteer apply {} --try 60s", a.plan.display())));
-        }
-        let mut journal = Journal::open(&path)?;
+        let folder = journal_folder();
+        let mut journal = Journal::open(&folder.join(format!("{}.journal", plan.id))).map_err(|fault| {
+            if fault.kind != FaultKind::NothingThere {
+                return fault;
+            }
+            let what = format!("{} holds no journal of plan {}", folder.display(), plan.id);
+            Fault::new(FaultKind::NothingThere, what)
+                .help("confirm as the user who applied it, for example with sudo")
+        })?;
         confirm(&mut journal)?;
         eprintln!("vsteer: plan {} stays applied", plan.id);
         return Ok(());

@@ -32,10 +32,14 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     if a.ring.is_none() {
         need_vms(&config, &a.source)?;
     }
+    let mut left_out = Vec::new();
     let recorded = record(host, config, &asked, &interrupt, &mut |heard| match heard {
         Heard::Progress(done, of) => progress("recording", done, of),
         Heard::Begun => crate::service_manager::ready(),
-        Heard::Deaf(why) => eprintln!("vsteer: recording without a trigger: {why}"),
+        Heard::Deaf(why) => {
+            eprintln!("vsteer: recording without a trigger: {why}");
+            left_out.push(why.to_string());
+        }
         Heard::Mark(mark) => eprintln!("vsteer: {}", text::mark(mark)),
         Heard::OldConfig(why) => {
             eprintln!(
@@ -44,11 +48,11 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         }
     });
     progress_done();
-    say(a, &recorded?, json);
+    say(a, &recorded?, &left_out, json);
     Ok(())
 }
 
-fn say(a: &Record, recorded: &Recorded, json: bool) {
+fn say(a: &Record, recorded: &Recorded, left_out: &[String], json: bool) {
     match recorded {
         Recorded::Past { batches, seconds, collector } if json => {
             text::print_json(&serde_json::json!({
@@ -65,7 +69,7 @@ fn say(a: &Record, recorded: &Recorded, json: bool) {
         Recorded::Live { batches, seconds, collector, unseen, events, marks } if json => {
             text::print_json(&serde_json::json!({
                 "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
-                "switches_unseen": unseen, "events": events, "marks": marks,
+                "switches_unseen": unseen, "events": events, "marks": marks, "triggers_left_out": left_out,
             }));
         }
         Recorded::Live { batches, seconds, events, .. } => {

@@ -32,9 +32,9 @@ pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
     };
     let verdict = match &after {
         Some(after) => {
-            let given = plan.as_ref().map(|(p, _)| p).filter(|_| a.plan.is_some());
-            of_one_host(&before.stretch.config, &after.stretch.config, given)?;
-            Some(compare(&before, after, plan.as_ref().map(|(p, _)| p))?)
+            let plan = plan.as_ref().map(|(p, _)| p);
+            of_one_host(&before.stretch.config, &after.stretch.config, plan)?;
+            Some(compare(&before, after, plan)?)
         }
         None => None,
     };

@@ -7,9 +7,9 @@ use vsteer_core::diagnose::Finding;
 fn finding(number: usize, f: &Finding) -> String {
     let mut rows = String::new();
     for e in &f.evidence {
-        let limit = e.against.map_or_else(String::new, |a| format!("{a:.2}"));
+        let other = e.against.map_or_else(String::new, |a| format!("{a:.2}"));
         rows.push_str(&format!(
-            "<tr><th scope=\"row\">{}</th><td class=\"n\">{:.2}</td><td class=\"n\">{limit}</td><td>{}</td></tr>\n",
+            "<tr><th scope=\"row\">{}</th><td class=\"n\">{:.2}</td><td class=\"n\">{other}</td><td>{}</td></tr>\n",
             esc(&e.quantity),
             e.value,
             esc(&e.unit)
@@ -19,7 +19,7 @@ fn finding(number: usize, f: &Finding) -> String {
         "<tr>{}{}{}{}</tr>",
         column("Measured", "", ""),
         column("Value", "", "n"),
-        column("Limit", "", "n"),
+        column("Compared with", "", "n"),
         column("Unit", "", "")
     );
     let evidence = if rows.is_empty() {

@@ -15,9 +15,10 @@ pub fn findings(all: &[Finding], window_s: f64, collector: &str) -> String {
         out.push_str(&format!("\n{}. {}\n", i + 1, super::one_line(&f.title)));
         out.push_str(&folded(&message(&f.explanation), "   ", 100));
         for e in &f.evidence {
-            let limit = e.against.map_or_else(String::new, |a| format!("  (limit {a:.2} {})", e.unit));
+            let other =
+                e.against.map_or_else(String::new, |a| format!("  (compared with {a:.2} {})", e.unit));
             out.push_str(&format!(
-                "     {:<58} {:>9.2} {}{limit}\n",
+                "     {:<58} {:>9.2} {}{other}\n",
                 message(&e.quantity),
                 e.value,
                 message(&e.unit)

@@ -179,15 +179,22 @@ fn tids_in(rows: &[Value]) -> Vec<u64> {
 fn two_names(t: &mut Trial) -> Result<(), Fault> {
     let _own = t.ground.qemu(0, "audio", &VCPUS, &[])?;
     let theirs = t.ground.qemu(NOBODY, "audio", &VCPUS, &[])?;
-    for words in [
-        &["realtime", "run", "--vm", "audio", "--by", "priority", "--for", "300ms"][..],
-        &["plan", "--for", "300ms", "--set", "audio:pin=0"],
-    ] {
-        let ran = t.vsteer(words)?;
-        let refused = ran.code == Some(2) && ran.err().contains("several VMs are called \"audio\"");
-        t.need(refused, format!("`vsteer {}` took one of two: {}", words.join(" "), ran.said()));
-        t.need(ran.err().contains(&theirs.pid().to_string()), "the other user's process is not named");
-    }
+    let ran = t.vsteer(&["plan", "--for", "300ms", "--set", "audio:pin=0"])?;
+    let refused = ran.code == Some(2) && ran.err().contains("several VMs are called \"audio\"");
+    t.need(refused, format!("a plan took one of two: {}", ran.said()));
+    t.need(ran.err().contains(&theirs.pid().to_string()), "the other user's process is not named");
+    // A dry run lists who would run first: root's process, not theirs.
+    let ran = t.must(&["realtime", "run", "--vm", "audio", "--by", "priority"])?;
+    let first: Vec<String> =
+        ran.said().lines().filter(|l| l.contains("(process ")).map(str::to_owned).collect();
+    t.need(
+        first.len() == 1 && !first[0].contains(&theirs.pid().to_string()),
+        format!("{first:?} would run first"),
+    );
+    t.need(
+        ran.err().contains(&format!("its process {} belongs to user", theirs.pid())),
+        "vsteer does not name it",
+    );
     Ok(())
 }
 

@@ -1,14 +1,15 @@
 //! Which VMs are to run first: those with the ids, and those with the names, that the user gave.
 //!
-//! Anyone can start a process with any VM's name. So a name never stands for a VM that runs as another person's
-//! process; an id does. And a name that several VMs have when vsteer starts is refused.
+//! Anyone can start a process with any VM's name and UUID. So neither stands for a process of another person, unless a
+//! libvirt that vsteer asked lists it as the VM, or the user trusts that person (`--user`). An id that holds the
+//! number of the process always counts.
 
 use crate::cli::RealtimeRun;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
-use vsteer_core::{Fault, FaultKind};
-use vsteer_host::kvm::inventory::is_named;
+use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
+use vsteer_core::{Fault, FaultKind, limits};
+use vsteer_host::kvm::inventory::{is_named, is_of_process};
 use vsteer_host::kvm::processes::may_be_a_persons;
 use vsteer_host::linux::task;
 use vsteer_host::root::Root;
@@ -18,15 +19,23 @@ use vsteer_record::trusted;
 pub struct Meant<'a> {
     names: &'a [String],
     root: Root,
-    /// Those that were told of: refused once is enough.
+    /// Users whose processes may have any name.
+    trusted: Vec<u32>,
+    /// The processes that the user was told of.
     refused: RefCell<BTreeSet<VmId>>,
 }
 
 impl<'a> Meant<'a> {
     /// # Errors
-    /// `/proc` cannot be opened.
+    /// `/proc` cannot be opened; `Usage` for a user that does not exist.
     pub fn by(a: &'a RealtimeRun) -> Result<Meant<'a>, Fault> {
-        Ok(Meant { names: &a.vms, root: Root::live()?, refused: RefCell::default() })
+        let root = Root::live()?;
+        let number = |name: &String| {
+            task::user_called(&root, name)
+                .ok_or_else(|| Fault::new(FaultKind::Usage, format!("no user is called {name:?}")))
+        };
+        let trusted = a.users.iter().map(number).collect::<Result<_, _>>()?;
+        Ok(Meant { names: &a.vms, root, trusted, refused: RefCell::default() })
     }
 
     /// Those of the host's VMs that are meant.
@@ -36,12 +45,15 @@ impl<'a> Meant<'a> {
 
     /// Is this VM meant? Tells the user once of each whose name does not count.
     pub fn is(&self, vm: &VmConfig) -> bool {
-        let Some(user) = self.poser(vm.pid, &vm.name, &vm.id) else { return self.has(&vm.name, &vm.id) };
-        if self.refused.borrow_mut().insert(vm.id.clone()) {
+        let Some(user) = self.poser(vm.pid, &vm.name, &vm.id, &vm.manager) else {
+            return self.has(&vm.name, &vm.id);
+        };
+        let mut refused = self.refused.borrow_mut();
+        if refused.len() < limits::NOTES && refused.insert(vm.id.clone()) {
             crate::text::note(format!(
                 "VM {:?} does not run first: its process {} belongs to user {user}, who can give it any name. If you \
-                mean this VM, give its id: --vm {}",
-                vm.name, vm.pid, vm.id.0
+                trust this user, add --user {user}",
+                vm.name, vm.pid
             ));
         }
         false
@@ -51,11 +63,14 @@ impl<'a> Meant<'a> {
         self.names.iter().any(|given| is_named(given, name, id))
     }
 
-    /// The person whose process has a name that the user gave, but no id.
-    fn poser(&self, pid: u32, name: &str, id: &VmId) -> Option<u32> {
-        let by_name = self.has(name, id) && !self.names.contains(&id.0);
-        let user = by_name.then(|| task::user(&self.root, pid)).flatten()?;
-        (may_be_a_persons(user) && !trusted::obeys(user)).then_some(user)
+    /// The person whose process has a name or id that the user gave, without proof that it is that VM.
+    fn poser(&self, pid: u32, name: &str, id: &VmId, manager: &Manager) -> Option<u32> {
+        let listed = matches!(manager, Manager::Libvirt(uri) if !uri.is_empty());
+        if listed || !self.has(name, id) || (self.names.contains(&id.0) && is_of_process(id)) {
+            return None;
+        }
+        let user = task::user(&self.root, pid)?;
+        (may_be_a_persons(user) && !trusted::obeys(user) && !self.trusted.contains(&user)).then_some(user)
     }
 
     /// Refuses a name that several VMs have.
@@ -63,9 +78,10 @@ impl<'a> Meant<'a> {
     /// # Errors
     /// `Usage`, with the ids of those that have it.
     pub fn need_distinct(&self, config: &HostConfig) -> Result<(), Fault> {
-        for name in self.names {
+        for name in self.names.iter().filter(|name| config.vm(&VmId((*name).clone())).is_none()) {
+            let real = |vm: &&VmConfig| self.poser(vm.pid, &vm.name, &vm.id, &vm.manager).is_none();
             let called: Vec<&VmConfig> =
-                config.vms.iter().filter(|vm| vm.name == *name || vm.id.0 == *name).collect();
+                config.vms.iter().filter(|vm| vm.name == *name).filter(real).collect();
             if called.len() > 1 {
                 let each: Vec<String> =
                     called.iter().map(|vm| format!("process {} with the id {}", vm.pid, vm.id.0)).collect();
@@ -82,10 +98,13 @@ impl<'a> Meant<'a> {
 mod tests {
     use super::*;
 
+    const UUID: &str = "11111111-2222-3333-4444-555555555555";
+    const PERSON: u32 = 12_345;
+
     /// A host on which process 70 runs as root and process 71 as a person.
     fn host() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (pid, user) in [(70, 0), (71, 12_345)] {
+        for (pid, user) in [(70, 0), (71, PERSON)] {
             let process = folder.path().join(format!("proc/{pid}"));
             std::fs::create_dir_all(&process).unwrap();
             std::fs::write(process.join("status"), format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"))
@@ -95,16 +114,35 @@ mod tests {
     }
 
     #[test]
-    fn a_name_does_not_stand_for_another_persons_process() {
+    fn neither_a_name_nor_a_uuid_stands_for_another_persons_process() {
         let host = host();
-        for (given, poser) in
-            [("bank", Some(12_345)), ("b*", Some(12_345)), ("qemu:71:1", None), ("other", None)]
-        {
+        let (of_nobody, listed) =
+            (Manager::Libvirt(String::new()), Manager::Libvirt("qemu:///system".to_owned()));
+        let (uuid, by_process) = (VmId(UUID.to_owned()), VmId("qemu:71:1".to_owned()));
+        for (given, id, manager, trusted, poser) in [
+            ("bank", &uuid, &of_nobody, None, true),
+            ("b*", &uuid, &of_nobody, None, true),
+            (UUID, &uuid, &of_nobody, None, true),
+            (UUID, &uuid, &Manager::Bare, None, true),
+            ("bank", &by_process, &Manager::Bare, None, true),
+            ("qemu:71:1", &by_process, &Manager::Bare, None, false),
+            ("bank", &uuid, &listed, None, false),
+            (UUID, &uuid, &of_nobody, Some(PERSON), false),
+            ("other", &uuid, &of_nobody, None, false),
+        ] {
             let names = [given.to_owned()];
-            let root = Root::open(host.path()).unwrap();
-            let meant = Meant { names: &names, root, refused: RefCell::default() };
-            let poser_of = |pid: u32| meant.poser(pid, "bank", &VmId(format!("qemu:{pid}:1")));
-            assert_eq!((poser_of(70), poser_of(71)), (None, poser), "{given}");
+            let meant = Meant {
+                names: &names,
+                root: Root::open(host.path()).unwrap(),
+                trusted: trusted.into_iter().collect(),
+                refused: RefCell::default(),
+            };
+            assert_eq!(meant.poser(70, "bank", id, manager), None, "root's process, {given}");
+            assert_eq!(
+                meant.poser(71, "bank", id, manager),
+                poser.then_some(PERSON),
+                "{given} {id:?} {manager:?}"
+            );
         }
     }
 }

@@ -182,6 +182,13 @@ fn words(a: &RealtimeRun) -> Vec<String> {
     let mut words: Vec<String> = ["realtime", "run", "--yes"].map(str::to_owned).to_vec();
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     a.vms.iter().for_each(|vm| option("vm", vm.clone()));
+    a.users.iter().for_each(|user| option("user", user.clone()));
+    // The service does not run by sudo, and would not know who trusts their own VMs.
+    if let Some(caller) = vsteer_record::trusted::caller().map(|user| user.to_string())
+        && !a.users.contains(&caller)
+    {
+        option("user", caller);
+    }
     option("by", named(&a.by));
     option("source", named(&a.source));
     option("warp", ms(a.warp));
