@@ -118,7 +118,6 @@ impl Drop for Folder {
 mod tests {
     use super::*;
     use crate::picture::Kind;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn one_without_the_filter_is_told_of_by_the_filters_name() {
@@ -150,8 +149,16 @@ case "$2" in -filters) echo " .. libvmaf           VV->V      Calculate"; exit ;
 cmp -s came shown || { echo "other frames" >&2; exit 1; }
 echo '{"version": "86da14d", "frames": [], "pooled_metrics": {"vmaf": {"min": 92.435782, "max": 92.680116, "mean": 92.572985}}}' > vmaf.json
 "#;
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // A process of its own writes it: one that another test starts meanwhile could inherit this one's open file, and
+        // then the kernel refuses to run it ("Text file busy").
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"])
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut writer.stdin.take().unwrap(), script.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
         let vmaf = Vmaf::by(&program).unwrap();
         assert_eq!(vmaf.of(&picture, &frames(&[3, 9])).unwrap(), Some(92.572985));
         assert_eq!(vmaf.of(&picture, &[]).unwrap(), None);

@@ -23,6 +23,8 @@ pub mod recorder;
 pub mod root;
 pub mod scrape;
 pub mod shell;
+#[cfg(test)]
+mod stand_in;
 pub mod switches;
 pub mod tree;
 mod trust;

@@ -34,11 +34,18 @@ impl Place {
 
     /// A program that stands in for the machine's own.
     fn stand_in(&self, name: &str, text: &str) {
-        use std::os::unix::fs::PermissionsExt;
+        use std::io::Write;
         std::fs::create_dir_all(self.path("bin")).unwrap();
-        let file = self.path(&format!("bin/{name}"));
-        std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        // A process of its own writes it: one that another test starts meanwhile could inherit this one's open file, and
+        // then the kernel refuses to run it ("Text file busy").
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"])
+            .arg(self.path(&format!("bin/{name}")))
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{text}\n").as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
     }
 
     /// Another machine, which is this one: it is not reached as often as the file `down` says.

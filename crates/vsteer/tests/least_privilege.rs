@@ -50,7 +50,10 @@ impl Place {
     fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
         let vsteer = dir.path().join("vsteer");
-        std::fs::copy(env!("CARGO_BIN_EXE_vsteer"), &vsteer).unwrap();
+        // A process of its own writes it, or the kernel could refuse to run it ("Text file busy").
+        let copied =
+            Command::new("cp").args([env!("CARGO_BIN_EXE_vsteer").as_ref(), vsteer.as_os_str()]).status();
+        assert!(copied.unwrap().success());
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::set_permissions(&vsteer, PermissionsExt::from_mode(0o755)).unwrap();
         chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("this test needs root");

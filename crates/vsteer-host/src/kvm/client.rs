@@ -365,13 +365,11 @@ fn find_program() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn client(script: &str) -> (tempfile::TempDir, Client) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        crate::stand_in::script(&path, script);
         let mut client = Client::new("test:///default", false);
         client.program = Some(path);
         client.limit = Duration::from_millis(400);

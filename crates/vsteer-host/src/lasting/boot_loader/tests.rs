@@ -6,9 +6,7 @@ use std::path::Path;
 const HERE: Place<'_> = Place(None);
 
 fn program(at: &Path, text: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(at, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(at, PermissionsExt::from_mode(0o755)).unwrap();
+    crate::stand_in::script(at, text);
     at.to_string_lossy().into_owned()
 }
 
