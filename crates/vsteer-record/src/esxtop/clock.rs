@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 const GAP_TIMES: f64 = 5.0;
 /// ... plus this, ns, because the file rounds short intervals to whole seconds.
 const GAP_MORE_NS: f64 = 2e9;
+/// No interval is longer, ns: a day. Else a hostile file has an interval of centuries, and after two of them no time is left.
+const LONGEST_NS: u64 = 86_400_000_000_000;
 /// The number of recent intervals that determine the usual one.
 const USUAL_OF: usize = 31;
 /// The interval if the file has no plausible one: esxtop's default, ns.
@@ -38,7 +40,7 @@ impl Clock {
     /// Learns the usual interval from the times of the first rows.
     pub(super) fn learn(&mut self, times_ns: &[u64]) {
         let mut rises: Vec<u64> =
-            times_ns.windows(2).filter_map(|w| w[1].checked_sub(w[0])).filter(|d| *d > 0).collect();
+            times_ns.windows(2).filter_map(|w| w[1].checked_sub(w[0])).filter(is_plausible).collect();
         rises.sort_unstable();
         if let Some(middle) = rises.get(rises.len() / 2) {
             self.plausible_ns.push_back(*middle);
@@ -65,7 +67,7 @@ impl Clock {
                 self.back += 1;
                 usual
             }
-            Some(d) if d as f64 > GAP_TIMES * usual as f64 + GAP_MORE_NS => {
+            Some(d) if !is_plausible(&d) || d as f64 > GAP_TIMES * usual as f64 + GAP_MORE_NS => {
                 self.gaps += 1;
                 self.longest_gap_ns = self.longest_gap_ns.max(d);
                 usual
@@ -78,7 +80,6 @@ impl Clock {
                 d
             }
         };
-        // Times of a hostile file need not fit: a clock that stands still at its end is as good as any.
         self.mono_ns = self.mono_ns.saturating_add(ns);
         ns
     }
@@ -119,21 +120,27 @@ pub(super) fn text(unix_ns: u64) -> String {
     Offset::UTC.to_datetime(at).strftime("%m/%d/%Y %H:%M:%S").to_string()
 }
 
+fn is_plausible(interval_ns: &u64) -> bool {
+    (1..=LONGEST_NS).contains(interval_ns)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const S: u64 = 1_000_000_000;
 
+    /// A fuzz target found this: the clock stood still at the end of 64 bits of ns.
     #[test]
-    fn times_that_do_not_fit_stop_the_clock_at_its_end() {
+    fn centuries_between_rows_are_gaps() {
         let mut clock = Clock::default();
         let far = 6_000_000_000_000_000_000;
         clock.learn(&[0, far, 2 * far]);
-        for _ in 0..8 {
-            clock.step(1);
+        for time in [1, far, 2 * far, 3 * far, 1, 1 + S, 1 + 2 * S] {
+            let before = clock.mono_ns;
+            assert!(clock.step(time) > 0 || before == 0);
         }
-        assert_eq!((clock.mono_ns, clock.back), (u64::MAX, 7));
+        assert_eq!((clock.mono_ns, clock.gaps, clock.back), (4 * 5 * S + 2 * S, 3, 1));
     }
 
     #[test]
