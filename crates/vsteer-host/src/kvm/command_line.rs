@@ -56,7 +56,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
         }
         match option {
             "name" => line.name = get(&pairs(value, "guest"), "guest").map(str::to_owned),
-            "uuid" => line.uuid = Some(value.to_ascii_lowercase()),
+            "uuid" => line.uuid = is_uuid(value).then(|| value.to_ascii_lowercase()),
             "id" => line.proxmox_id = value.parse().ok(),
             "pidfile" => line.pid_file = Some(value.to_owned()),
             "enable-kvm" => line.accel = Some(Accel::Kvm),
@@ -253,6 +253,13 @@ fn libvirt_id(text: &str) -> Option<u32> {
     after.split('-').next()?.parse().ok()
 }
 
+/// As QEMU wants it. Anything else is no VM's: it could be the id that vsteer gives to another process.
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|g| g.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,6 +348,21 @@ mod tests {
             (l.proxmox_id, l.name.as_deref(), l.memory_bytes),
             (Some(100), Some("web"), Some(512 << 20))
         );
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_no_id() {
+        let of = |text: &str| line(&["qemu-system-x86_64", "-uuid", text]).unwrap().uuid;
+        for odd in [
+            "qemu:70:1",
+            "kvm:70:1",
+            "",
+            "63715d0b76a44a2a8db69bda3af71014",
+            "63715d0b-76a4-4a2a-8db6-9bda3af7101g",
+        ] {
+            assert_eq!(of(odd), None, "{odd}");
+        }
+        assert!(of("63715d0b-76a4-4a2a-8db6-9bda3af71014").is_some());
     }
 
     #[test]

@@ -394,7 +394,7 @@ fn unlisted(process: Process) -> Vm {
     Vm { id, name, manager, process, listed: None, domain: None, asked: None }
 }
 
-/// Does the id hold the number and the start of a process? Nothing else can have such an id.
+/// Does the id hold the number and the start of a process? A UUID of a command line never looks like that.
 pub fn is_of_process(id: &VmId) -> bool {
     ["kvm:", "qemu:"].iter().any(|kind| id.0.starts_with(kind))
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 const GAP_TIMES: f64 = 5.0;
 /// ... plus this, ns, because the file rounds short intervals to whole seconds.
 const GAP_MORE_NS: f64 = 2e9;
-/// No interval is longer, ns: a day. Else a hostile file has an interval of centuries, and after two of them no time is left.
+/// No interval is longer, ns: a day. A hostile file could have intervals of centuries, and 64 bits hold five centuries.
 const LONGEST_NS: u64 = 86_400_000_000_000;
 /// The number of recent intervals that determine the usual one.
 const USUAL_OF: usize = 31;

@@ -15,6 +15,7 @@ pub struct Simulate {
     ///
     /// A small one, with a quota and a timer (docs/scenarios.md has all keys):
     ///
+    ///     title = "A quota and a timer"
     ///     for = "30s"
     ///     scheduler = { policy = "eevdf" }
     ///     machine = { cores_per_node = 2 }

@@ -97,3 +97,15 @@ fn examples_run() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(ran >= 20 && looked_at >= 20, "{ran} ran, the options of {looked_at} were looked at");
 }
+
+#[test]
+fn the_scenario_in_the_help_of_simulate_runs() {
+    let help = PLACE.run("simulate --help").stdout;
+    let help = String::from_utf8(help).unwrap();
+    let (_, after) = help.split_once("docs/scenarios.md has all keys):").expect("a scenario");
+    let (scenario, _) = after.split_once("Options:").expect("options follow");
+    assert!(scenario.contains("[[vm]]"), "{scenario}");
+    PLACE.write("small.toml", scenario);
+    let out = PLACE.run("simulate small.toml");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
