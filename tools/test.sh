@@ -50,10 +50,10 @@ gate lints $cargo clippy $members --all-targets --locked -q -- -D warnings
 gate files-only $cargo clippy -p vsteer --no-default-features --locked -q -- -D warnings
 # With private items, so that links to them lead somewhere.
 stage gate rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $cargo doc $members --no-deps --document-private-items --locked -q
-# Many tests wait for a process, a clock or a server: on two pCPUs, six at once take a fifth less time than two.
+# Many tests wait for a process, a clock or a server, so each of the binaries that run at once has a few threads more.
 threads=$(nproc)
-[ "$threads" -ge 6 ] || threads=6
-stage tests unit env RUST_TEST_THREADS="${RUST_TEST_THREADS:-$threads}" $cargo test $members --locked --no-fail-fast
+[ "$threads" -ge 3 ] || threads=3
+stage tests unit env RUST_TEST_THREADS="${RUST_TEST_THREADS:-$threads}" "$tally" binaries $cargo $members --locked --no-fail-fast
 [ "$what" = all ] || finish
 
 # Each target for 5 s: what `make fuzz` does for longer.

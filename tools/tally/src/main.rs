@@ -7,6 +7,7 @@
 //!
 //! Left out: choosing stages, which is tools/test.sh's part.
 
+mod binaries;
 mod claims;
 mod expected;
 mod harness;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: vsteer-tally run FOLDER KIND NAME COMMAND...   run one stage; KIND: gate, tests or claims
+       vsteer-tally binaries CARGO ARGUMENTS...    run what `CARGO test ARGUMENTS` runs, several binaries at once
        vsteer-tally left-out FOLDER EXPECTED       arguments that leave out what no run includes
        vsteer-tally sum FOLDER EXPECTED            print what was skipped or failed, and the sums
        vsteer-tally sum FOLDER EXPECTED --unprivileged
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["run", folder, kind, name, ref command @ ..] if !command.is_empty() => {
             stage::run(Path::new(folder), kind, name, command)
         }
+        ["binaries", cargo, ref arguments @ ..] => binaries::run(cargo, arguments),
         ["left-out", folder, list] => left_out(Path::new(folder), Path::new(list)),
         ["sum", folder, list] => sum_up(folder, list, false),
         ["sum", folder, list, "--unprivileged"] => sum_up(folder, list, true),
