@@ -188,17 +188,21 @@ pub fn apply(
         Err(fault) => {
             let kind = if fault.kind == FaultKind::Interrupted { fault.kind } else { FaultKind::NotApplied };
             let outcome = match undo_all(&mut journal, actuator, By::Apply) {
-                Ok(_) => "vsteer undid all its steps".to_owned(),
+                Ok(_) => "no change of it remains".to_owned(),
                 Err(e) => {
                     format!("vsteer could not undo all its steps: {e}; run vsteer rollback {}", plan.id)
                 }
             };
-            Err(Fault { kind, what: format!("plan {} was not applied; {outcome}", plan.id), ..fault.clone() }
-                .because(format!(
-                    "{}{}",
-                    fault.what,
-                    fault.cause.map_or(String::new(), |c| format!(": {c}"))
-                )))
+            Err(Fault {
+                kind,
+                what: format!("plan {} was not applied, and {outcome}", plan.id),
+                ..fault.clone()
+            }
+            .because(format!(
+                "{}{}",
+                fault.what,
+                fault.cause.map_or(String::new(), |c| format!(": {c}"))
+            )))
         }
     }
 }

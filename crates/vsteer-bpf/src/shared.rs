@@ -118,7 +118,8 @@ fn copied<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> T {
     value
 }
 
-/// A writer raises the last word before it stores anything and the first word after it has stored everything.
+/// The value, or `None` if it was being written. A writer increments the last word, stores the value, and then
+/// increments the first word. So the value is whole if both words are equal.
 /// GAP(arm-order): the kernel side's atomic adds order these stores on x86 only.
 fn whole<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> Option<T> {
     let (first, last) = (words.first()?, words.last()?);

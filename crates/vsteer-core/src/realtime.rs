@@ -133,7 +133,7 @@ mod tests {
             first += if credit.is_left() { 1.0 } else { 0.0 };
             credit.passes(MS, 1.0 / 3.0, used * MS);
         }
-        // 20 ms of credit last 30 ms where a third of what is used comes back.
+        // 20 ms of credit last 30 ms if the VM gets back a third of what it uses.
         assert!((28.0..=33.0).contains(&first), "{first}");
     }
 

@@ -40,7 +40,7 @@ pub fn check() -> Result<(), Fault> {
     }
 }
 
-/// Clears the request, because it must not stop the removal of things.
+/// Clears the request to stop, so that it does not interrupt the cleanup.
 pub fn clear() {
     if let Some(flag) = ASKED.get() {
         flag.store(false, Ordering::Relaxed);

@@ -347,7 +347,7 @@ fn text(v: &RawValue) -> Option<Text<'_>> {
     }
 }
 
-/// Rewrites a number without its exponent, which JSON writers use for small and large numbers.
+/// Writes a number that has an exponent in plain decimals. JSON writers use exponents for small and large numbers.
 fn plain(number: &str) -> Option<Cow<'_, str>> {
     if !number.contains(['e', 'E']) {
         return Some(Cow::Borrowed(number));

@@ -372,7 +372,7 @@ impl Recording {
         Recording::of(Parts::Folder(folder.to_owned()))
     }
 
-    /// The same of files that may be in memory.
+    /// Opens a recording like [`Recording::open`], from files on disk or in memory.
     ///
     /// # Errors
     /// As [`Recording::open`].

@@ -27,7 +27,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         ],
         // This finding is the cause of other findings, so it ranks below them.
         loss_pcpus: waiting * 0.5,
-        disproved_by: "VMs wait as much after half of them are stopped".into(),
+        disproved_by: "half of the VMs are stopped, and the others wait as much as before".into(),
         next: "see the other findings: they name each waiting VM and what it waits for".into(),
     }]
 }

@@ -66,7 +66,7 @@ impl Images {
             }
             107 => {
                 let (n, compressed) = (data(&mut from)?, data(&mut from)?);
-                // Literals alone need three bytes per pixel and one byte per 32 pixels.
+                // An image without any repetition takes 3 bytes per pixel and 1 byte per 32 pixels. So 4 bytes per pixel are enough.
                 if n > GLZ_HEAD + 4 * size[0] * size[1] {
                     return Err(bad(format!("an image of GLZ of {n} bytes for {size:?} pixels")));
                 }

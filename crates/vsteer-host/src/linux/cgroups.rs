@@ -76,7 +76,7 @@ impl Cgroups {
         self.cpu.as_ref().is_some_and(|t| t.unified)
     }
 
-    /// The path of a file of a cgroup of the cpu controller.
+    /// Path of the file `name` of `cgroup`, below the cpu controller; `None` where that controller is not mounted.
     pub fn file(&self, cgroup: &str, name: &str) -> Option<String> {
         path(self.cpu.as_ref()?, cgroup, name)
     }

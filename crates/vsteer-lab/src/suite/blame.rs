@@ -36,7 +36,7 @@ pub const HOG: &str = "planted-hog";
 const LIMIT: Duration = Duration::from_secs(90);
 const VMS: &str = "burn=1x2,burn=1x1,periodic=1x2,periodic=1x1";
 const VMS_ALL: usize = 4;
-/// The smallest ready share with which rows can be compared.
+/// Rows with a smaller ready share are not compared: of so little time, the error is too large a part.
 const READY_LEAST: f64 = 0.001;
 /// The smallest ready share that a planted hog must cause, and its part of that.
 const PLANTED_READY: f64 = 0.05;

@@ -319,7 +319,7 @@ impl Driver {
         self.servers[s].tally.jobs()
     }
 
-    /// How long each of its given requests took, in order.
+    /// Response times of the requests that the scenario lists for server `s`, in their order.
     pub(super) fn took_ns(&self, s: usize) -> &[u64] {
         match &self.servers[s].coming {
             Coming::Given { took_ns, .. } => took_ns,

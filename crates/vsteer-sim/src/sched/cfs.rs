@@ -140,12 +140,12 @@ impl Rules for Fairest {
         quotas: true,
         classes: true,
         gaps: &[
-            "cfs-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; \
-                throttled load continues",
-            "cfs-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
+            "cfs-load: balancing counts runnable tasks; no wake_affine, no NUMA balancing, no SIS_UTIL; \
+                load of throttled tasks still counts",
+            "cfs-balance: one pass over all pCPUs per interval; a surplus task stays on its pCPU",
             "cfs-slack: unused quota reaches throttled siblings at the next period",
-            "cfs-slots: a line reused for another pCPU keeps the virtual times of the former, not its load",
-            "cfs-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
+            "cfs-slots: a queue reused for another pCPU keeps the former virtual times, not the load",
+            "cfs-rt: no RT_GROUP_SCHED; SCHED_IDLE differs only in weight; of equally good pCPUs, the nearest is taken",
             "cfs-levels: every event charges all levels of the running task",
             "cfs-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],

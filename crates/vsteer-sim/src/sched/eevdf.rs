@@ -213,15 +213,15 @@ impl Rules for Earliest {
         quotas: true,
         classes: true,
         gaps: &[
-            "eevdf-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; \
-                throttled load continues",
-            "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
+            "eevdf-load: balancing counts runnable tasks; no wake_affine, no NUMA balancing, no SIS_UTIL; \
+                load of throttled tasks still counts",
+            "eevdf-balance: one pass over all pCPUs per interval; a surplus task stays on its pCPU",
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
-            "eevdf-slots: a line reused for another pCPU forgets its lag and load",
-            "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
-            "eevdf-6.17: throttling as of 6.12 unless flat; no custom slices",
-            "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode \
-                concur alone",
+            "eevdf-slots: a queue reused for another pCPU starts without lag and load",
+            "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE differs only in weight; of equally good pCPUs, the nearest is taken",
+            "eevdf-6.17: throttling as in 6.12, except in flat mode; no custom slices",
+            "eevdf-flat: in flat mode (one queue), failed preemptions do not shorten protection; only \
+                cgroup_mode=concur is simulated",
             "eevdf-levels: every event charges all levels of the running task",
             "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas that nothing sets off",
         ],

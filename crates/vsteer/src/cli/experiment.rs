@@ -37,7 +37,7 @@ Examples:
         yes: bool,
         /// Measure the VMs at URI [default: `connect` of the file, else this host]
         ///
-        /// A URI with parameters must be given here: vsteer refuses one that only the file names, because a parameter
+        /// Give a URI with parameters here too: vsteer refuses it if it stands only in the file, because a parameter
         /// can run a program.
         #[arg(long, value_name = "URI", help_heading = "Source")]
         connect: Option<String>,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum Format {
     /// Folder with one Parquet file per table
     Parquet,
-    /// Folder with one CSV file per table, names shown safely
+    /// Folder with one CSV file per table, control characters and formulas in names are escaped
     Csv,
     /// Trace for ui.perfetto.dev: shares as counters, and context switches if they were recorded
     Perfetto,

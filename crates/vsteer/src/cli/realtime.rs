@@ -22,7 +22,7 @@ pub struct Realtime {
 
 #[derive(Debug, Subcommand)]
 pub enum RealtimeWhat {
-    /// Run VMs first until interrupted, then report
+    /// Give VMs priority when their timers expire. Stop and report when interrupted
     #[command(after_help = "\
 Examples:
   vsteer realtime run --vm audio --yes --for 1m
@@ -95,10 +95,10 @@ pub struct RealtimeRun {
     /// Let a VM use TIME more than its share at once (by priority), or run TIME at a stretch after its timer ended (by policy)
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub limit: std::time::Duration,
-    /// Let a VM borrow at most TIME of CPU time
+    /// Limit the CPU time that a VM may owe at any moment to TIME
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration, help_heading = "Policy")]
     pub warp: std::time::Duration,
-    /// Choose how to learn that a timer ended
+    /// Choose how vsteer detects that a guest's timer has expired
     #[arg(long, value_enum, default_value = "both", help_heading = "Policy")]
     pub source: RealtimeSource,
     /// Report what the policy's callbacks cost; counting costs a little too

@@ -31,7 +31,7 @@ pub struct Record {
     /// Reserve BYTES in the kernel for context switches that were not read yet (a power of two)
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "8M", requires = "events")]
     pub event_buffer: u64,
-    /// Also record by polling, at the same times, into FOLDER: the two check each other
+    /// Also record by polling into FOLDER, with the same sampling times, to compare both recordings
     #[arg(long, value_name = "FOLDER", help_heading = "Output")]
     pub second: Option<PathBuf>,
     /// If the output folder exists, move it to FOLDER once the new recording has its first sample

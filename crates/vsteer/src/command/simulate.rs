@@ -108,7 +108,7 @@ fn whole(points: &[Point], seeds: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Every combination of the sweeps' values, the last key's changing first; one empty combination without a sweep.
+/// Every combination of the sweeps' values; the last key varies fastest. Without a sweep: one empty combination.
 fn combinations(a: &Simulate) -> Result<Vec<Vec<Setting>>, Fault> {
     let points: usize = a.sweep.iter().fold(1, |n, s| n.saturating_mul(s.values.len()));
     if points > POINTS_MAX {

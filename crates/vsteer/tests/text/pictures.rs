@@ -162,7 +162,7 @@ fn results_of_the_lab() {
 }
 
 /// Printed outputs stand in Markdown between `<!-- made: vsteer LINE -->` and the end of the code block that follows. With
-/// ` | first N` at the end of LINE, only the first N lines.
+/// `, the first N lines` at the end of LINE, only those.
 #[test]
 fn outputs_in_the_documentation() {
     let mut all = 0;
@@ -175,7 +175,8 @@ fn outputs_in_the_documentation() {
             let (line, rest) =
                 part.split_once(" -->\n```text\n").unwrap_or_else(|| panic!("{file}: a code block follows"));
             let (_, after) = rest.split_once("```").unwrap();
-            let (command, first) = line.split_once(" | first ").unwrap_or((line, "1000"));
+            let first = line.strip_suffix(" lines").and_then(|line| line.split_once(", the first "));
+            let (command, first) = first.unwrap_or((line, "1000"));
             let printed = PLACE.printed(command);
             let lines: Vec<&str> = printed.lines().skip(1).take(first.parse().unwrap()).collect();
             new += &format!("<!-- made: vsteer {line} -->\n```text\n{}\n```{after}", lines.join("\n"));
