@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
@@ -271,10 +272,16 @@ fn recorded(dir: &Path, name: &str, scenario: &str) -> String {
     folder
 }
 
+/// [`MIXED`], recorded once for all tests.
+static RECORDED: LazyLock<(tempfile::TempDir, String)> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = recorded(dir.path(), "s", MIXED);
+    (dir, folder)
+});
+
 #[test]
 fn a_recording_replayed_gives_back_what_it_recorded() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = &recorded(dir.path(), "s", MIXED);
+    let (_, folder) = &*RECORDED;
     let out = json(&["simulate", "--from", folder, "--json"]);
     let error = |of: &str, what: &str| out[of][what].as_f64().unwrap_or(f64::NAN);
     assert!(error("calibration", "ready") < 0.005 && error("calibration", "wake_p99") < 0.05, "{out}");
@@ -295,7 +302,7 @@ fn a_recording_replayed_gives_back_what_it_recorded() {
 #[test]
 fn a_recording_tells_what_a_change_does_to_the_same_vms() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = &recorded(dir.path(), "s", MIXED);
+    let (_, folder) = &*RECORDED;
     // The same VMs with one VM's weight raised: forecast from the first recording, compared with the second.
     let heavier = MIXED.replace("name = \"timer\"", "name = \"timer\"\nweight = 400");
     let later = &recorded(dir.path(), "t", &heavier);
