@@ -12,9 +12,9 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check advisories fuzz pictures docs build build-all lab bench clean deps-build deps-apart deps-check deps-docs deps-lab deps-fuzz deps-test deps-all deps-bench
+.PHONY: demo test check advisories fuzz pictures docs build build-all build-demo build-guest lab bench clean deps-build deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench
 
-demo: deps-lab build-all
+demo: deps-demo build-demo
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
 	@echo "open demo/report.html"
 
@@ -64,9 +64,15 @@ docs: deps-docs
 build: deps-build
 	$(CARGO) build --locked
 
+# What the demo runs: the main tool, the lab, and the helper that asks libvirt.
+build-demo: deps-demo build-guest
+	$(CARGO) build --locked -p vsteer -p vsteer-lab -p vsteer-libvirt
+
 # All programs, and the guest of the lab.
-build-all: deps-apart
+build-all: deps-apart build-guest
 	$(CARGO) build --workspace --locked
+
+build-guest: deps-build
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
 		$(CARGO) build --release --locked -p vsteer-guest --target $(HOST)
 
@@ -80,8 +86,8 @@ deps-check:
 	@tools/install-missing.sh check
 deps-docs:
 	@tools/install-missing.sh docs
-deps-lab:
-	@tools/install-missing.sh lab
+deps-demo:
+	@tools/install-missing.sh demo
 deps-test:
 	@tools/install-missing.sh test
 deps-all:

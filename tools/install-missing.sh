@@ -1,9 +1,12 @@
 #!/bin/sh
-# Installs what is missing, by the system's package manager, and says what: called by the Makefile with the name of
-# what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
+# Installs what is missing, by the system's package manager: called by the Makefile with the name of what is to be done.
+# Debian and Ubuntu. With everything there it does nothing.
+#
+# It first lets apt say what it would do, prints that with its size, and asks on a terminal (VSTEER_YES=1 does not). It
+# never removes a package: on a host with a hypervisor of its own (Proxmox) Debian's QEMU would replace that one.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|lab|test|all|bench|docs}
+purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|demo|lab|test|all|bench|docs}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -26,8 +29,12 @@ need "/usr/lib/$multiarch/libz.a" zlib1g-dev
 need "/usr/lib/$multiarch/libc.a" libc6-dev
 need "/usr/include/linux/bpf.h" linux-libc-dev
 case $purpose in
-apart | lab | test | all | bench) # vsteer-libvirt and vsteer-display
+apart | demo | lab | test | all | bench) # vsteer-libvirt
 	need "/usr/include/libvirt/libvirt.h" libvirt-dev
+	;;
+esac
+case $purpose in
+apart | lab | test | all | bench) # vsteer-display
 	for library in avcodec avformat avutil swscale; do
 		need "/usr/include/$multiarch/lib$library/$library.h" "lib$library-dev"
 	done
@@ -71,7 +78,7 @@ check | test | all)
 	;;
 esac
 case $purpose in
-lab | test | all)
+demo | lab | test | all)
 	need strip binutils
 	need xz xz-utils
 	need qemu-system-x86_64 qemu-system-x86
@@ -79,6 +86,10 @@ lab | test | all)
 	need "/usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_qemu.so" libvirt-daemon-driver-qemu
 	need virsh libvirt-clients
 	need dpkg-deb dpkg
+	;;
+esac
+case $purpose in
+lab | test | all)
 	need Xtigervnc tigervnc-standalone-server
 	;;
 esac
@@ -138,7 +149,32 @@ bench)
 esac
 
 [ -n "$missing" ] || exit 0
-echo "installing, by apt-get:$missing"
 refresh
 # shellcheck disable=SC2086 # one word per package
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+would=$(LC_ALL=C apt-get install -s -q --no-install-recommends $missing 2>&1) || {
+	printf '%s\n' "$would" | grep '^E:' >&2 || printf '%s\n' "$would" >&2
+	echo "error: apt cannot install$missing" >&2
+	exit 3
+}
+removed=$(printf '%s\n' "$would" | sed -n 's/^Remv \([^ ]*\).*/ \1/p' | tr -d '\n')
+if [ -n "$removed" ]; then
+	echo "error: to install$missing, apt would remove$removed" >&2
+	echo "  help: this host may have a hypervisor of its own. Install by hand what fits it, and run this again;" >&2
+	echo "        or build only the main tool: tools/install-missing.sh build && cargo build --locked" >&2
+	exit 4
+fi
+count=$(printf '%s\n' "$would" | grep -c '^Inst ')
+# shellcheck disable=SC2086
+bytes=$(LC_ALL=C apt-get install -qq --print-uris --no-install-recommends $missing 2>/dev/null | awk '{ sum += $3 } END { print sum + 0 }')
+echo "to install, by apt-get:$missing"
+echo "with what these need: $count packages, $(((bytes + 999999) / 1000000)) MB to fetch; nothing is removed"
+if [ -t 0 ] && [ -t 1 ] && [ -z "${CI:-}${VSTEER_YES:-}" ]; then
+	printf 'Install them? [Y/n] '
+	read -r answer || answer=n
+	case $answer in
+	"" | [Yy]*) ;;
+	*) exit 4 ;;
+	esac
+fi
+# shellcheck disable=SC2086
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends --no-remove $missing
