@@ -13,14 +13,13 @@
 
 use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
+use crate::outlive::{self, Started};
 use crate::system_log::{self, By, cannot_roll_back};
-use crate::watchdog::{is_ready, say_ready};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin};
 use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::Plan;
@@ -37,6 +36,7 @@ struct Held {
 /// The watchdog's process, and the pipe for names of journals.
 struct Watchdog {
     process: Child,
+    pid: u32,
     told: ChildStdin,
 }
 
@@ -157,16 +157,11 @@ impl Steering {
 
     /// Starts the watchdog, and sends it the names of all journals.
     fn watch(&mut self) -> Result<(), Fault> {
-        let program = std::env::current_exe().map_err(no_watchdog)?;
-        let mut command = Command::new(program);
-        command.args(&self.arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // Its own process group: Ctrl-C in the terminal is not meant for it.
-        command.process_group(0);
-        let mut process = command.spawn().map_err(no_watchdog)?;
-        is_ready(&mut process).map_err(no_watchdog)?;
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let what = format!("vsteer: restores the settings of: {}", self.title);
+        let Started { child: mut process, pid } = outlive::start(&what, &arguments).map_err(no_watchdog)?;
         let told = process.stdin.take().expect("it was asked for");
-        let mut watchdog = Watchdog { process, told };
+        let mut watchdog = Watchdog { process, pid, told };
         self.held.iter_mut().try_for_each(|held| tell(&mut watchdog, &mut held.journal))?;
         self.watchdog = Some(watchdog);
         Ok(())
@@ -192,7 +187,7 @@ impl Steering {
         }
         // The watchdog waits for the journals, sees that nothing is left, and ends.
         drop(self.held);
-        if let Some(Watchdog { mut process, told }) = self.watchdog {
+        if let Some(Watchdog { mut process, told, .. }) = self.watchdog {
             drop(told);
             let _ = process.wait();
         }
@@ -207,16 +202,16 @@ fn no_watchdog(why: impl std::fmt::Display) -> Fault {
 fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {
     let path = journal.path().as_os_str().as_bytes();
     watchdog.told.write_all(&[path, b"\0"].concat()).map_err(no_watchdog)?;
-    journal.write(Entry::Guarded { pid: watchdog.process.id() })
+    journal.write(Entry::Guarded { pid: watchdog.pid })
 }
 
-/// The watchdog's own loop: prints `ready`, reads names of journals until its parent is gone, and rolls back what is
+/// The watchdog's own loop: reports that it is ready, reads names of journals until its parent is gone, and rolls back what is
 /// left. `open` makes the actuator.
 ///
 /// # Errors
 /// As [`crate::rollback`], of the first journal that could not be rolled back.
 pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> Result<(), Fault> {
-    say_ready();
+    outlive::say_ready();
     // The pipe ends when its last writer is gone.
     let mut told = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut told);

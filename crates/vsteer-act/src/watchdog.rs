@@ -6,15 +6,15 @@
 //! sees the deadline itself and takes back; one that hangs (a libvirt that does not answer) is killed by the watchdog,
 //! its child, which then takes back in its stead. What cannot be taken back (a libvirt that is being restarted) is
 //! tried again until it is, with the journal free in between, and each failure goes to the system's log, since
-//! nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup
-//! being killed.
+//! nobody waits for the watchdog. A watchdog that is asked to end (SIGTERM, a shutdown of the host) undoes at once.
 
 use crate::journal::{Entry, Journal, State};
+use crate::outlive;
 use crate::system_log::{By, cannot_roll_back};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
@@ -25,6 +25,8 @@ use vsteer_host::actuate::Actuate;
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 /// How often the watchdog looks whether the journal is free.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often the watchdog looks whether it is asked to end.
+const ASKED: Duration = Duration::from_millis(500);
 /// The pause after a failed try, and its maximum: a manager restarts in seconds, but a repair by hand takes longer.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
@@ -32,12 +34,12 @@ pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Starts the watchdog for `journal`: this program with `arguments`, the journal's path and the deadline (ns since
-/// 1970). Notes it in the journal. Returns when the watchdog is ready. `secret` goes to its standard input, which no
-/// other process reads; without a secret that is empty.
+/// Starts the watchdog for `journal`: this program with `arguments`, the journal's path, the deadline (ns since 1970) and
+/// this process's id. Notes it in the journal. Returns when the watchdog is ready and outlives this process. `secret` goes
+/// to its standard input, which no other process reads; without a secret that is empty.
 ///
 /// # Errors
-/// If the watchdog does not start or does not report that it is ready.
+/// If the watchdog does not start, does not report that it is ready, or would end with this process.
 pub fn arm(
     journal: &mut Journal,
     after: Duration,
@@ -45,58 +47,71 @@ pub fn arm(
     secret: Option<&str>,
 ) -> Result<(), Fault> {
     let deadline_unix_ns = unix_ns() + after.as_nanos() as u64;
-    let what = || Fault::new(FaultKind::NotApplied, "cannot start the watchdog of --try");
-    let program = std::env::current_exe().map_err(|e| what().because(e))?;
-    let mut command = Command::new(program);
-    command.args(arguments).arg(journal.path()).arg(deadline_unix_ns.to_string());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // Its own process group: Ctrl-C in the terminal is not meant for it.
-    command.process_group(0);
-    let mut child = command.spawn().map_err(|e| what().because(e))?;
+    let fault = |why: String| {
+        Fault::new(FaultKind::NotApplied, "cannot start the watchdog of --try").because(why).help(
+            "apply without --try, and undo with vsteer rollback; or run vsteer in a shell, not in a service",
+        )
+    };
+    let journal_path = std::path::absolute(journal.path()).map_err(|e| fault(e.to_string()))?;
+    let journal_path =
+        journal_path.to_str().ok_or_else(|| fault("the journal's path is not UTF-8".into()))?;
+    let (deadline, applying) = (deadline_unix_ns.to_string(), std::process::id().to_string());
+    let all = [arguments, &[journal_path, &deadline, &applying]].concat();
+    let plan = journal.plan().map_or("a plan", |(plan, _)| plan.id.as_str());
+    let what = format!("vsteer: undoes plan {plan} unless it is confirmed");
+    let mut started = outlive::start(&what, &all).map_err(fault)?;
     // It is closed with that.
-    let mut told = child.stdin.take().expect("it was asked for");
-    told.write_all(secret.unwrap_or_default().as_bytes()).map_err(|e| what().because(e))?;
+    let mut told = started.child.stdin.take().expect("it was asked for");
+    told.write_all(secret.unwrap_or_default().as_bytes()).map_err(|e| fault(e.to_string()))?;
     drop(told);
-    is_ready(&mut child).map_err(|e| what().because(e))?;
-    journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
+    journal.write(Entry::Armed { pid: started.pid, deadline_unix_ns })
 }
 
-/// Waits until a watchdog reports that it is ready.
-pub(crate) fn is_ready(child: &mut Child) -> std::io::Result<()> {
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("it was asked for");
-    BufReader::new(stdout).read_line(&mut line)?;
-    if line.trim() == "ready" {
-        Ok(())
-    } else {
-        Err(std::io::Error::other(format!("it printed {line:?}, not \"ready\"")))
+/// The process that applies, by a descriptor: its number may belong to another process later.
+#[derive(Debug)]
+pub struct Applying(Option<OwnedFd>);
+
+impl Applying {
+    /// The process `pid`, which must be running, and run this program. Before Linux 5.3 the watchdog does not know it, and
+    /// waits for it without end.
+    pub fn new(pid: u32) -> Applying {
+        let exe = |who: &str| std::fs::read_link(format!("/proc/{who}/exe")).ok();
+        let opened = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Looked at after the descriptor was opened: so it is of the process whose descriptor that is.
+        let same = exe(&pid.to_string()).is_some_and(|theirs| Some(theirs) == exe("self"));
+        Applying(opened.filter(|_| same))
+    }
+
+    fn kill(&self) {
+        if let Some(pidfd) = &self.0 {
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+        }
     }
 }
 
-/// Reports that it is ready, from its own session: a closing terminal's hang-up does not reach it.
-pub(crate) fn say_ready() {
-    let _ = rustix::process::setsid();
-    println!("ready");
-    let _ = std::io::stdout().flush();
-}
-
-/// The watchdog's own loop: prints `ready`, waits, and rolls back unless the plan is confirmed; repeats what fails.
-/// `open` makes the actuator of the plan and its connection.
+/// The watchdog's own loop: reports that it is ready, waits, and rolls back unless the plan is confirmed; repeats what
+/// fails. `asked_to_end` ends the waiting before the deadline. `open` makes the actuator of the plan and its connection.
 ///
 /// # Errors
 /// As [`Journal::open`], if the journal is gone or garbled: then the watchdog knows nothing.
 pub fn watch(
     journal: &Path,
     deadline_unix_ns: u64,
+    applying: &Applying,
+    asked_to_end: impl Fn() -> bool,
     open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
     // The monotonic clock from here on: setting the wall clock back must not delay the rollback.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
     let deadline = Instant::now() + left;
-    let applying = rustix::process::getppid();
-    say_ready();
-    while let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
-        std::thread::sleep(left);
+    outlive::say_ready();
+    while let Some(left) =
+        deadline.checked_duration_since(Instant::now()).filter(|l| !l.is_zero() && !asked_to_end())
+    {
+        std::thread::sleep(left.min(ASKED));
     }
     let (mut pause, longest) = PAUSE;
     loop {
@@ -135,19 +150,16 @@ fn undo_if_due(
     crate::rollback(journal, actuator.as_mut(), By::TryWatchdog).map(|_| ())
 }
 
-/// Opens the journal; kills the parent process if it still holds the journal after [`HUNG_AFTER`].
-fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<Journal, Fault> {
+/// Opens the journal; kills the process that applies if it still holds the journal after [`HUNG_AFTER`]. For any other
+/// holder (a rollback, a confirmation) the watchdog waits.
+fn open_at_last(path: &Path, applying: &Applying) -> Result<Journal, Fault> {
     let hung = Instant::now() + HUNG_AFTER;
     loop {
         if let Some(journal) = Journal::try_open(path)? {
             return Ok(journal);
         }
-        // The number surely belongs to it only while it is this process's parent. For any other holder of the journal
-        // (a rollback, a confirmation) the watchdog waits.
-        if Instant::now() >= hung
-            && let Some(pid) = applying.filter(|pid| rustix::process::getppid() == Some(*pid))
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        if Instant::now() >= hung {
+            applying.kill();
         }
         std::thread::sleep(LOOK);
     }

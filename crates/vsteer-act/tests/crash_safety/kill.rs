@@ -6,7 +6,7 @@ use crate::world::{World, applied, apply, apply_with, begin, folder, journal_pat
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use vsteer_act::{By, Entry, Journal, State, rollback, watch};
+use vsteer_act::{Applying, By, Entry, Journal, State, rollback, watch};
 use vsteer_core::plan::Plan;
 use vsteer_host::actuate::Actuate;
 
@@ -36,7 +36,8 @@ fn child() {
             let open =
                 |_: Option<&Plan>, _: Option<&str>| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>);
             let deadline = std::env::var(DEADLINE).unwrap().parse().unwrap();
-            watch(&journal_path(folder), deadline, open).unwrap();
+            let applying = rustix::process::getppid().unwrap().as_raw_nonzero().get().cast_unsigned();
+            watch(&journal_path(folder), deadline, &Applying::new(applying), || false, open).unwrap();
             return;
         }
         Ok("apply") => apply(&mut w, folder),

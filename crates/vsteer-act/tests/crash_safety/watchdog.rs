@@ -4,7 +4,7 @@ use crate::world::{Mishap, World, applied, apply_with, begin, folder, journal_pa
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use vsteer_act::{By, Entry, Journal, State, confirm, rollback, watch};
+use vsteer_act::{Applying, By, Entry, Journal, State, confirm, rollback, watch};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
@@ -17,8 +17,14 @@ fn armed(deadline_unix_ns: u64) -> impl FnOnce(&mut Journal) -> Result<(), Fault
     move |j| j.write(Entry::Armed { pid: 1, deadline_unix_ns })
 }
 
+/// No process that applies.
+fn nobody() -> Applying {
+    Applying::new(u32::MAX)
+}
+
 fn watch_in(folder: &std::path::Path, deadline_unix_ns: u64) -> Result<(), Fault> {
-    watch(&journal_path(folder), deadline_unix_ns, |_, _| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>))
+    let open = |_: Option<&Plan>, _: Option<&str>| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>);
+    watch(&journal_path(folder), deadline_unix_ns, &nobody(), || false, open)
 }
 
 /// A plan that is in force for a second, its world and its time.
@@ -38,6 +44,26 @@ fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
     assert_eq!(w.settings(), begin());
     let mut journal = Journal::open(&journal_path(dir.path())).unwrap();
     assert_eq!(confirm(&mut journal).unwrap_err().kind, FaultKind::Changed);
+}
+
+#[test]
+fn asked_to_end_it_takes_back_at_once() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    let deadline = in_ms(3_600_000);
+    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+    let begun = Instant::now();
+    let open = |_: Option<&Plan>, _: Option<&str>| Ok(Box::new(World::at(dir.path())) as Box<dyn Actuate>);
+    watch(
+        &journal_path(dir.path()),
+        deadline,
+        &nobody(),
+        || begun.elapsed() > Duration::from_millis(700),
+        open,
+    )
+    .unwrap();
+    assert_eq!(w.settings(), begin());
+    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -77,7 +103,7 @@ fn what_cannot_be_taken_back_at_once_is_tried_again() {
         }
         Ok(Box::new(w) as Box<dyn Actuate>)
     };
-    watch(&journal_path(dir.path()), deadline, open).unwrap();
+    watch(&journal_path(dir.path()), deadline, &nobody(), || false, open).unwrap();
     assert_eq!((w.settings(), tries.get()), (begin(), 3));
     assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);
 }

@@ -5,7 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::login;
 use crate::source::tell;
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_act::{Journal, Preview, Setting, arm, confirm, journal_folder, preview};
+use vsteer_act::{Applying, Journal, Preview, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Change;
@@ -174,18 +174,21 @@ fn could_not(plan: &Plan, p: &Preview, kind: FaultKind) -> Fault {
         .help("make a new plan for the present state: vsteer plan -o plan.json")
 }
 
-/// The watchdog's own command: `__watchdog JOURNAL DEADLINE`.
+/// The watchdog's own command: `__watchdog JOURNAL DEADLINE PID`.
 ///
 /// # Errors
 /// As [`vsteer_act::watch`].
 pub fn watchdog(words: &[String]) -> Result<(), Fault> {
     let usage = || Fault::new(FaultKind::Usage, "only `vsteer apply --try` starts the watchdog");
-    let [_, journal, deadline] = words else { return Err(usage()) };
+    let [_, journal, deadline, applying] = words else { return Err(usage()) };
     let deadline = deadline.parse().map_err(|_| usage())?;
+    let applying = Applying::new(applying.parse().map_err(|_| usage())?);
+    // A shutdown of the host asks it to end, and must not keep what nobody confirmed.
+    let interrupt = Interrupt::listen_to_undo();
     // What is told by nobody else: it was typed, or came by a pipe.
     let secret = std::io::read_to_string(std::io::stdin()).unwrap_or_default();
     let secret = Some(secret.as_str()).filter(|s| !s.is_empty());
     let open =
         |plan: Option<&Plan>, connect: Option<&str>| open_actuator(plan, connect, &Login::default(), secret);
-    vsteer_act::watch(journal.as_ref(), deadline, open)
+    vsteer_act::watch(journal.as_ref(), deadline, &applying, || interrupt.is_set(), open)
 }
