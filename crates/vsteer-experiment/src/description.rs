@@ -8,9 +8,9 @@
 //! another machine (`kernel` with `on`), which vsteer does not reboot.
 
 use super::design::{Design, Laid, Varied, lay_out, order};
+pub use super::measured::Of;
 use serde::{Deserialize, Serialize};
-use vsteer_core::counted::{self, Event};
-use vsteer_core::quantity::Quantity;
+use vsteer_core::counted;
 use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::lasting::{Element, Lasting};
@@ -100,85 +100,6 @@ pub enum Better {
     Less,
     /// Larger values are better.
     More,
-}
-
-/// Source of a measured number.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Of {
-    /// Duration of the command, s.
-    Time,
-    /// Number that the command printed at `{}` in this pattern; the last match counts. `*` matches any text.
-    Printed(String),
-    /// Idle power after each visit of a setting, W: the lowest value of the meter over `for_s` (120 s in the study).
-    IdleWatts {
-        /// A command that prints watts; or `rapl`, `hwmon`, `acpi`, `ipmi`.
-        meter: String,
-        /// How long to watch the meter, s.
-        #[serde(default = "two_minutes")]
-        for_s: f64,
-    },
-    /// Ready share of the vCPUs of these VMs (name, id, or pattern with `*`), % of the run.
-    Ready(String),
-    /// Ready and limited together, %: esxtop's `%RDY`.
-    Wait(String),
-    /// Ready while a sibling vCPU ran, % (part of ready).
-    Lag(String),
-    /// Throttled by a quota, %.
-    Limited(String),
-    /// Running on a pCPU, %.
-    Run(String),
-    /// Unbroken waits for a pCPU, ms: median.
-    ReadyP50(String),
-    /// 95th percentile, ms.
-    ReadyP95(String),
-    /// 99th percentile, ms.
-    ReadyP99(String),
-    /// Longest, ms.
-    ReadyMax(String),
-    /// From wake-up to running, ms: median.
-    WakeP50(String),
-    /// 95th percentile, ms.
-    WakeP95(String),
-    /// 99th percentile, ms.
-    WakeP99(String),
-    /// Longest, ms.
-    WakeMax(String),
-    /// Performance counter of the kernel in the vCPUs of VMs, summed, events per second.
-    Counter {
-        /// Event to count.
-        event: Event,
-        /// Name or id of the VMs, or a pattern with `*`.
-        vm: String,
-    },
-}
-
-impl Of {
-    /// Quantity and VMs to observe; `None` if the measure does not need the observer.
-    pub fn observed(&self) -> Option<(&'static Quantity, &str)> {
-        let (name, vms) = match self {
-            Of::Time | Of::Printed(_) | Of::IdleWatts { .. } | Of::Counter { .. } => return None,
-            Of::Ready(vms) => ("ready", vms),
-            Of::Wait(vms) => ("wait", vms),
-            Of::Lag(vms) => ("lag", vms),
-            Of::Limited(vms) => ("limited", vms),
-            Of::Run(vms) => ("run", vms),
-            Of::ReadyP50(vms) => ("ready_p50", vms),
-            Of::ReadyP95(vms) => ("ready_p95", vms),
-            Of::ReadyP99(vms) => ("ready_p99", vms),
-            Of::ReadyMax(vms) => ("ready_max", vms),
-            Of::WakeP50(vms) => ("wake_p50", vms),
-            Of::WakeP95(vms) => ("wake_p95", vms),
-            Of::WakeP99(vms) => ("wake_p99", vms),
-            Of::WakeMax(vms) => ("wake_max", vms),
-        };
-        let quantity = Quantity::named(name).expect("every measure of the observer's is a quantity");
-        Some((quantity, vms))
-    }
-}
-
-fn two_minutes() -> f64 {
-    120.0
 }
 
 /// One measure.

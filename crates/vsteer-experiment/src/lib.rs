@@ -24,6 +24,7 @@ pub mod audit;
 mod check;
 pub mod description;
 pub mod design;
+mod measured;
 pub mod observed;
 pub mod progress;
 pub mod run;

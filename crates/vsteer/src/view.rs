@@ -6,7 +6,7 @@
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
 use crate::source::{need_vms, only_watch, open_host};
-use crate::text::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
+use crate::text::{COLUMNS, COLUMNS_HELP, Row, host_rows, node_rows, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -30,26 +30,13 @@ const COLUMN: u16 = 9;
 /// How often to check for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-const HELP: &str = "\
+const KEYS: &str = "\
   up/down, j/k   select            e, Enter   expand or close a VM
   E              expand all        left/right sort by another column
   r              reverse order     /          filter by name (Esc clears)
   p, c           pCPUs on or off   b          blame of the selected VM
   space          pause             + -        longer or shorter interval
-  h, ?           this help         q, Ctrl-C  end
-
-  %USED   run, system, less interrupts served for others (scaled by
-          frequency on ESXi alone)
-  %RDY    ready and limited together, as esxtop counts it
-  %CSTP   held back so that siblings catch up (ESXi and simulator)
-  %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
-  %WAIT   asleep        %OVRLP  interrupts served on its time
-  %SYS    the hypervisor's work on its behalf (ESXi)   N%L  local memory
-  WAKE99  wake-up to running, 99th percentile; group rows sum all threads
-  SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
-  TMR/s   its timers that ended %TMRLATE served 1 ms later or more
-  %TMRREF it was not put first for them (all three: vsteer realtime)
-  -       not measured by this collector (vsteer diagnose says why)";
+  h, ?           this help         q, Ctrl-C  end";
 
 struct View {
     model: Option<HostModel>,
@@ -388,10 +375,11 @@ fn foot_text(view: &View) -> String {
 }
 
 fn draw_help(f: &mut Frame<'_>) {
-    let lines = u16::try_from(HELP.lines().count()).unwrap_or(20) + 2;
+    let help = format!("{KEYS}\n\n{}", COLUMNS_HELP);
+    let lines = u16::try_from(help.lines().count()).unwrap_or(20) + 2;
     let area = f.area().centered(Constraint::Length(76), Constraint::Length(lines));
     f.render_widget(Clear, area);
-    f.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys and columns ")), area);
+    f.render_widget(Paragraph::new(help).block(Block::bordered().title(" keys and columns ")), area);
 }
 
 /// What ran while the selected VM was ready, as bars.

@@ -19,9 +19,6 @@ use crate::plan::limits::Limits;
 use crate::setting::{Change, Scope, Step};
 use crate::{Fault, FaultKind};
 
-/// Actions that work on vSphere, which has its own placement, weights and scheduling.
-const ON_VSPHERE: [&str; 2] = ["node", "topology"];
-
 /// The reason to refuse `steps` if they could cost other VMs too much work. A changed VM that runs for long at a
 /// time may use all the time that it now waits.
 fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
@@ -213,7 +210,7 @@ fn proposals(
     let (mut fit, mut aside) = (Vec::new(), Vec::new());
     for action in ACTIONS.iter().filter(|a| only.map_or(!a.asked_only, |name| a.name == name)) {
         let title = action.doc.to_owned();
-        let proposed = match (on_vsphere, ON_VSPHERE.contains(&action.name)) {
+        let proposed = match (on_vsphere, action.on_vsphere) {
             (true, false) => Err("vsteer cannot make this change on vSphere".to_owned()),
             _ => (action.propose)(context),
         };

@@ -32,6 +32,10 @@ const PERIOD_US: u64 = 100_000;
 /// Largest accepted value, MHz: more than thousands of cores have.
 const MHZ_MOST: u64 = 100_000_000;
 const REASON: &str = "requested with --set";
+/// Examples of all forms, for help.
+pub const EXAMPLES: &str = "KVM and Xen: web:weight=512, web:limit=1.5|none (pCPUs), web:pin=0-3|any, web:pin.2=0 (vCPU 2 only), \
+    web:prefer=0-7|any (Xen's soft affinity), web:budget=4ms/10ms (Xen's RTDS; untried). vSphere: web:weight=2000 (shares), \
+    web:limit=2000MHz, web:reservation=500MHz, web:nodes=0|any, web:cores-per-socket=6, web:latency=high.";
 const FORMS: &str = "VM:weight=N, VM:limit=PCPUS|none, VM:pin=PCPUS|any, VM:prefer=PCPUS|any, \
     VM:budget=TIME/PERIOD; pin.2= is vCPU 2 alone; on vSphere VM:limit=MHz, VM:reservation=MHz, \
     VM:nodes=NODES|any, VM:cores-per-socket=N, VM:latency=LEVEL";

@@ -6,7 +6,12 @@ use super::definition::{elements, name_of};
 use super::{Check, Finding, Tree};
 use vsteer_core::plural::counted;
 
-pub const CHECK: Check = Check { name: "balloon", doc: "memory ballooning", look };
+pub const CHECK: Check = Check {
+    name: "balloon",
+    doc: "memory ballooning",
+    rests_on: &["etc/libvirt/qemu/", "virtio_balloon"],
+    look,
+};
 
 fn kib(xml: &str, name: &str) -> Option<f64> {
     let element = elements(xml, name).into_iter().next()?;

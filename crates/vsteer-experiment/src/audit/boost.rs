@@ -4,7 +4,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "boost", doc: "boost frequencies", look };
+pub const CHECK: Check = Check {
+    name: "boost",
+    doc: "boost frequencies",
+    rests_on: &["cpufreq/boost", "intel_pstate/no_turbo"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     let (path, on) = match (

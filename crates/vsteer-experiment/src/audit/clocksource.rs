@@ -5,7 +5,8 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "clocksource", doc: "the kernel's clock", look };
+pub const CHECK: Check =
+    Check { name: "clocksource", doc: "the kernel's clock", rests_on: &["current_clocksource"], look };
 
 const FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 

@@ -5,7 +5,12 @@
 use super::{Check, Finding, Tree};
 use vsteer_core::setting::words::word_name;
 
-pub const CHECK: Check = Check { name: "command_line", doc: "words of the kernel's command line", look };
+pub const CHECK: Check = Check {
+    name: "command_line",
+    doc: "words of the kernel's command line",
+    rests_on: &["proc/cmdline"],
+    look,
+};
 
 /// Words to remove unless a person needs them: the word, its effect, its cost.
 const COSTLY: &[(&str, &str, &str)] = &[

@@ -5,7 +5,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "energy", doc: "energy preference of the processors", look };
+pub const CHECK: Check = Check {
+    name: "energy",
+    doc: "energy preference of the processors",
+    rests_on: &["/energy_performance_preference"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     let base = "/sys/devices/system/cpu/cpu";

@@ -5,7 +5,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "halt_polling", doc: "KVM's halt polling", look };
+pub const CHECK: Check = Check {
+    name: "halt_polling",
+    doc: "KVM's halt polling",
+    rests_on: &["kvm/parameters/halt_poll_ns"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(value) = t.text("/sys/module/kvm/parameters/halt_poll_ns") else {

@@ -6,7 +6,12 @@
 use super::{Check, Finding, Tree};
 use vsteer_core::setting::words::in_brackets;
 
-pub const CHECK: Check = Check { name: "huge_pages", doc: "transparent and static huge pages", look };
+pub const CHECK: Check = Check {
+    name: "huge_pages",
+    doc: "transparent and static huge pages",
+    rests_on: &["transparent_hugepage/enabled", "mm/hugepages/"],
+    look,
+};
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 

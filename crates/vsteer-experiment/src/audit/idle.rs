@@ -5,7 +5,8 @@
 
 use super::{Check, Finding, State, Tree};
 
-pub const CHECK: Check = Check { name: "idle", doc: "idle states of the processors", look };
+pub const CHECK: Check =
+    Check { name: "idle", doc: "idle states of the processors", rests_on: &["/cpu0/cpuidle/state"], look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let driver = t.text("/sys/devices/system/cpu/cpuidle/current_driver").unwrap_or("none");

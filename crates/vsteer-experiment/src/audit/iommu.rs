@@ -4,7 +4,8 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "iommu", doc: "IOMMU for devices of VMs", look };
+pub const CHECK: Check =
+    Check { name: "iommu", doc: "IOMMU for devices of VMs", rests_on: &["sys/class/iommu/"], look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let units = t.files.keys().filter(|p| p.starts_with("/sys/class/iommu/")).count();

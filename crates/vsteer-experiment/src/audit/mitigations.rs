@@ -12,7 +12,12 @@
 use super::{Check, Finding, State, Tree};
 use vsteer_core::setting::words::word_name;
 
-pub const CHECK: Check = Check { name: "mitigations", doc: "mitigations, per vulnerability", look };
+pub const CHECK: Check = Check {
+    name: "mitigations",
+    doc: "mitigations, per vulnerability",
+    rests_on: &["cpu/vulnerabilities/"],
+    look,
+};
 
 /// Words that disable mitigations, fully or partly: the name and the values that do; no values: the name alone.
 /// Dashes are written as underscores. Source: Documentation/admin-guide/kernel-parameters.txt of Linux 6.12, and

@@ -185,6 +185,8 @@ pub struct Check {
     pub name: &'static str,
     /// One line that says what the check reads.
     pub doc: &'static str,
+    /// Parts of the paths of its files. If a machine has none of them, the check does not apply.
+    pub rests_on: &'static [&'static str],
     /// Returns a finding for each setting.
     pub look: fn(&Tree) -> Vec<Finding>,
 }

@@ -5,7 +5,8 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "nested", doc: "nested virtualisation", look };
+pub const CHECK: Check =
+    Check { name: "nested", doc: "nested virtualisation", rests_on: &["/parameters/nested"], look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let module = ["kvm_intel", "kvm_amd"]

@@ -5,7 +5,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "numa_balancing", doc: "automatic NUMA balancing", look };
+pub const CHECK: Check = Check {
+    name: "numa_balancing",
+    doc: "automatic NUMA balancing",
+    rests_on: &["kernel/numa_balancing"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     let nodes = t

@@ -13,7 +13,8 @@ use super::{Check, Finding, Tree};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 
-pub const CHECK: Check = Check { name: "pinning", doc: "pins of vCPUs", look };
+pub const CHECK: Check =
+    Check { name: "pinning", doc: "pins of vCPUs", rests_on: &["etc/libvirt/qemu/", "/task/"], look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let vms = Vms::of(t);

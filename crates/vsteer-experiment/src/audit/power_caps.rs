@@ -2,7 +2,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "power_caps", doc: "power limits of the processors", look };
+pub const CHECK: Check = Check {
+    name: "power_caps",
+    doc: "power limits of the processors",
+    rests_on: &["sys/class/powercap/"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     let base = "/sys/class/powercap/";

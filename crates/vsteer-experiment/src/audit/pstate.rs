@@ -5,7 +5,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "pstate", doc: "mode of amd_pstate or intel_pstate", look };
+pub const CHECK: Check = Check {
+    name: "pstate",
+    doc: "mode of amd_pstate or intel_pstate",
+    rests_on: &["amd_pstate/status", "intel_pstate/status"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     if let Some(mode) = t.text("/sys/devices/system/cpu/amd_pstate/status") {

@@ -10,7 +10,12 @@ use super::vms::{Device, Kind, Manager, Vm, Vms};
 use super::{Check, Finding, State, Tree};
 use std::collections::BTreeMap;
 
-pub const CHECK: Check = Check { name: "queues", doc: "number of virtio queues compared with vCPUs", look };
+pub const CHECK: Check = Check {
+    name: "queues",
+    doc: "number of virtio queues compared with vCPUs",
+    rests_on: &["/queues/tx-", "/mq/", "etc/libvirt/qemu/", "/task/"],
+    look,
+};
 
 /// More queues bring little (the study: 16 queues for 32 vCPUs).
 const ENOUGH: usize = 16;

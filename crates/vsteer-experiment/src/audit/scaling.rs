@@ -5,7 +5,12 @@
 
 use super::{Check, Finding, Tree};
 
-pub const CHECK: Check = Check { name: "scaling", doc: "frequency driver and governor", look };
+pub const CHECK: Check = Check {
+    name: "scaling",
+    doc: "frequency driver and governor",
+    rests_on: &["/scaling_driver", "/scaling_governor"],
+    look,
+};
 
 fn look(t: &Tree) -> Vec<Finding> {
     let base = "/sys/devices/system/cpu/cpu";

@@ -5,7 +5,8 @@
 
 use super::{Check, Finding, State, Tree, mitigations};
 
-pub const CHECK: Check = Check { name: "smt", doc: "threads per core (SMT)", look };
+pub const CHECK: Check =
+    Check { name: "smt", doc: "threads per core (SMT)", rests_on: &["cpu/smt/control"], look };
 
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(control) = t.text("/sys/devices/system/cpu/smt/control") else {

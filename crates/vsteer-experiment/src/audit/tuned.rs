@@ -9,8 +9,12 @@
 use super::{Check, Finding, Tree};
 use std::collections::BTreeMap;
 
-pub const CHECK: Check =
-    Check { name: "tuned", doc: "tuned's profile compared with the values in force", look };
+pub const CHECK: Check = Check {
+    name: "tuned",
+    doc: "tuned's profile compared with the values in force",
+    rests_on: &["etc/tuned/active_profile"],
+    look,
+};
 
 /// Deepest chain of included profiles that is read.
 const DEPTH: usize = 8;

@@ -38,30 +38,6 @@ pub const CASE: Case = Case {
 const LIMIT: Duration = Duration::from_secs(60);
 /// hwloc 2.9.0 and util-linux 2.38.
 const TREES_MIN: usize = 60;
-/// For each check, parts of the paths of its files. If no path of a tree contains one, the check does not
-/// apply.
-const RESTS_ON: &[(&str, &[&str])] = &[
-    ("tuned", &["etc/tuned/active_profile"]),
-    ("scaling", &["/scaling_driver", "/scaling_governor"]),
-    ("pstate", &["amd_pstate/status", "intel_pstate/status"]),
-    ("energy", &["/energy_performance_preference"]),
-    ("idle", &["/cpu0/cpuidle/state"]),
-    ("boost", &["cpufreq/boost", "intel_pstate/no_turbo"]),
-    ("smt", &["cpu/smt/control"]),
-    ("mitigations", &["cpu/vulnerabilities/"]),
-    ("halt_polling", &["kvm/parameters/halt_poll_ns"]),
-    ("numa_balancing", &["kernel/numa_balancing"]),
-    ("huge_pages", &["transparent_hugepage/enabled", "mm/hugepages/"]),
-    ("iommu", &["sys/class/iommu/"]),
-    ("queues", &["/queues/tx-", "/mq/", "etc/libvirt/qemu/", "/task/"]),
-    ("pinning", &["etc/libvirt/qemu/", "/task/"]),
-    ("power_caps", &["sys/class/powercap/"]),
-    ("clocksource", &["current_clocksource"]),
-    ("command_line", &["proc/cmdline"]),
-    ("balloon", &["etc/libvirt/qemu/", "virtio_balloon"]),
-    ("nested", &["/parameters/nested"]),
-];
-
 /// A captured machine.
 struct Machine {
     name: String,
@@ -208,14 +184,15 @@ fn whole(told: &[Value]) -> Result<usize, String> {
 
 fn lacking(told: &[Value], paths: &[String]) -> Result<usize, String> {
     let mut looked = 0;
-    for (check, files) in RESTS_ON {
-        if paths.iter().any(|p| files.iter().any(|f| p.contains(f))) {
+    for check in CHECKS {
+        if paths.iter().any(|p| check.rests_on.iter().any(|f| p.contains(f))) {
             continue;
         }
         looked += 1;
-        let said = told.iter().find(|f| text(f, "check") == *check && text(f, "state") != "does_not_apply");
+        let said =
+            told.iter().find(|f| text(f, "check") == check.name && text(f, "state") != "does_not_apply");
         if let Some(said) = said {
-            return Err(format!("{check} has none of its files, and says {said}"));
+            return Err(format!("{} has none of its files, and says {said}", check.name));
         }
     }
     Ok(looked)
@@ -302,17 +279,5 @@ fn guest(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<usize, Stri
         Some("IBM" | "pHyp") => Ok(0),
         vendor if vendor.is_some() == said => Ok(1),
         vendor => Err(format!("a guest: {said}, lscpu's hypervisor: {vendor:?}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_each_check_rests_on_is_known() {
-        let known: Vec<&str> = RESTS_ON.iter().map(|(check, _)| *check).collect();
-        let all: Vec<&str> = CHECKS.iter().map(|c| c.name).collect();
-        assert_eq!(known, all, "in the checks' order");
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Left out: clocks that are off by less than a quarter of an hour, because such an error is not visible.
 
-use super::{Format, MS, NAMED, Request, SECOND, US};
+use super::{Format, JSON_BEGINS, JSON_ENDS, JSON_TOOK, MS, NAMED, Request, SECOND, US};
 use vsteer_core::{Fault, FaultKind};
 
 /// A quarter of an hour, ns: all time zones are multiples of it.
@@ -37,9 +37,12 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
     let shown: String = String::from_utf8_lossy(first).chars().take(SHOWN).collect();
     let meant = NAMED.iter().find(|(named, _)| *named == text).map_or(text, |(_, format)| format);
     let expected = if text == "json" {
-        "a JSON object with when a request ended (time, timestamp, ts, @timestamp) or began (start, start_time), and how long it took \
-         (request_time, duration, duration_s, duration_ms, duration_us, response_ms)"
-            .to_owned()
+        format!(
+            "a JSON object with when a request ended ({}) or began ({}), and how long it took ({})",
+            JSON_ENDS.join(", "),
+            JSON_BEGINS.join(", "),
+            JSON_TOOK.map(|(key, _)| key).join(", ")
+        )
     } else {
         format!("{meant:?}")
     };

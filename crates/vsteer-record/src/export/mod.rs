@@ -26,6 +26,54 @@ use std::sync::Arc;
 use vsteer_core::visible::csv_cell;
 use vsteer_core::{Fault, FaultKind};
 
+/// What to export.
+pub struct Input<'a> {
+    /// The file or folder.
+    pub path: &'a Path,
+    /// Reads it as a recording.
+    pub read: &'a dyn Fn() -> Result<Recording, Fault>,
+}
+
+/// A format that a recording can be exported to.
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    /// Name in options.
+    pub name: &'static str,
+    /// One line about what is written.
+    pub doc: &'static str,
+    /// Writes it; returns one line for each recorded part that could not be read.
+    pub write: fn(&Input<'_>, &Path) -> Result<Vec<String>, Fault>,
+}
+
+/// Every format.
+pub const FORMATS: &[Format] = &[
+    Format {
+        name: "parquet",
+        doc: "Folder with one Parquet file per table",
+        write: |from, to| parquet(&(from.read)()?, to),
+    },
+    Format {
+        name: "csv",
+        doc: "Folder with one CSV file per table, control characters and formulas in names are escaped",
+        write: |from, to| csv(&(from.read)()?, to),
+    },
+    Format {
+        name: "perfetto",
+        doc: "Trace for ui.perfetto.dev: shares as counters, and context switches if they were recorded",
+        write: |from, to| perfetto(&(from.read)()?, to).map(|()| Vec::new()),
+    },
+    Format {
+        name: "esxtop",
+        doc: "Batch file as `esxtop -b` writes it: .csv or .csv.gz",
+        write: |from, to| esxtop(&(from.read)()?, to).map(|()| Vec::new()),
+    },
+    Format {
+        name: "zip",
+        doc: "The recording as one file, to send",
+        write: |from, to| zip(from.path, to).map(|()| Vec::new()),
+    },
+];
+
 fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
     Fault::io(format!("{what} {}", path.display()), e)
 }

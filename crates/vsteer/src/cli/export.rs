@@ -1,20 +1,18 @@
 //! Options of `vsteer export`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
+use vsteer_record::export::{FORMATS, Format};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Folder with one Parquet file per table
-    Parquet,
-    /// Folder with one CSV file per table, control characters and formulas in names are escaped
-    Csv,
-    /// Trace for ui.perfetto.dev: shares as counters, and context switches if they were recorded
-    Perfetto,
-    /// Batch file as `esxtop -b` writes it: .csv or .csv.gz
-    Esxtop,
-    /// The recording as one file, to send
-    Zip,
+/// The format of this name.
+fn format(name: &str) -> Result<Format, String> {
+    FORMATS.iter().find(|f| f.name == name).copied().ok_or_else(|| format!("{name:?} is not a format"))
+}
+
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(FORMATS.iter().map(|f| PossibleValue::new(f.name).help(f.doc)))
+        .try_map(|name| format(&name))
 }
 
 #[derive(Debug, Args)]
@@ -30,7 +28,7 @@ pub struct Export {
     /// Recording to export
     pub recording: PathBuf,
     /// Write this format
-    #[arg(long, value_enum, help_heading = "Output")]
+    #[arg(long, value_parser = formats(), help_heading = "Output")]
     pub to: Format,
     /// Write to this file or folder
     #[arg(short, long, value_name = "PATH", help_heading = "Output")]

@@ -50,7 +50,7 @@ pub use diagnose::Diagnose;
 pub use estimate::Estimate;
 #[cfg(feature = "host")]
 pub use experiment::{Experiment, ExperimentWhat};
-pub use export::{Export, Format};
+pub use export::Export;
 pub use headroom::Headroom;
 #[cfg(feature = "host")]
 pub use host::{Login, Source};

@@ -4,6 +4,8 @@ use super::window::Window;
 use super::words::microseconds;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use vsteer_core::plan::action::ACTIONS;
+use vsteer_core::plan::set::EXAMPLES;
 
 /// Where a plan's changes take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,17 +26,10 @@ Examples:
   vsteer plan --set web:weight=512          Forecast a change that you specify")]
 pub struct PlanArgs {
     /// Consider only this action, even if it exceeds --work-loss
-    ///
-    /// Actions: unpin, node, weights, realtime, separate. vsteer considers quota, topology, pool and pin only if you name them.
-    #[arg(long, value_name = "ACTION")]
+    #[arg(long, value_name = "ACTION", long_help = actions())]
     pub only: Option<String>,
     /// Forecast a change you specify instead of one that vsteer proposes (repeatable)
-    ///
-    /// KVM and Xen: web:weight=512, web:limit=1.5|none (pCPUs), web:pin=0-3|any, web:pin.2=0 (vCPU 2 only),
-    /// web:prefer=0-7|any (Xen's soft affinity), web:budget=4ms/10ms (Xen's RTDS; untried).
-    /// vSphere: web:weight=2000 (shares), web:limit=2000MHz, web:reservation=500MHz, web:nodes=0|any,
-    /// web:cores-per-socket=6, web:latency=high.
-    #[arg(long = "set", value_name = "VM:WHAT=VALUE", conflicts_with = "only")]
+    #[arg(long = "set", value_name = "VM:WHAT=VALUE", conflicts_with = "only", long_help = settings())]
     pub set: Vec<vsteer_core::plan::set::Setting>,
     /// Change running VMs, their definitions, or both [default: live; on vSphere: both]
     #[arg(long, value_enum)]
@@ -58,6 +53,24 @@ pub struct PlanArgs {
     pub format: PlanFormat,
     #[command(flatten)]
     pub window: Window,
+}
+
+fn actions() -> String {
+    let named = |asked_only: bool| -> Vec<&str> {
+        ACTIONS.iter().filter(|a| a.asked_only == asked_only).map(|a| a.name).collect()
+    };
+    let asked = named(true);
+    let (last, others) = asked.split_last().expect("some actions are proposed only on request");
+    format!(
+        "Consider only this action, even if it exceeds --work-loss\n\n\
+        Actions: {}. vsteer considers {} and {last} only if you name them.",
+        named(false).join(", "),
+        others.join(", ")
+    )
+}
+
+fn settings() -> String {
+    format!("Forecast a change you specify instead of one that vsteer proposes (repeatable)\n\n{EXAMPLES}")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

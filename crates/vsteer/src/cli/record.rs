@@ -4,6 +4,9 @@ use super::host::Source;
 use super::words::{bytes, duration};
 use clap::Args;
 use std::path::PathBuf;
+use vsteer_core::quantity::QUANTITIES;
+#[cfg(feature = "host")]
+use vsteer_host::recorder::Asked;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -43,10 +46,7 @@ pub struct Record {
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Flight recorder")]
     pub ring: Option<u64>,
     /// Mark when a VM meets this condition, and keep the samples around it (repeatable)
-    ///
-    /// Examples: ready_p99>20ms, or limited>5% and ready>1%. Quantities: ready, limited, run, wait, lag, ready_p50,
-    /// ready_p95, ready_p99, ready_max, wake_p99.
-    #[arg(long, value_name = "CONDITION", help_heading = "Flight recorder")]
+    #[arg(long, value_name = "CONDITION", long_help = conditions(), help_heading = "Flight recorder")]
     pub trigger: Vec<vsteer_core::trigger::Trigger>,
     /// Judge conditions over the last TIME
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "trigger",
@@ -58,4 +58,32 @@ pub struct Record {
     pub trigger_quiet: std::time::Duration,
     #[command(flatten)]
     pub source: Source,
+}
+
+fn conditions() -> String {
+    let names: Vec<&str> = QUANTITIES.iter().map(|q| q.name).collect();
+    format!(
+        "Mark when a VM meets this condition, and keep the samples around it (repeatable)\n\n\
+        Examples: ready_p99>20ms, or limited>5% and ready>1%. Quantities: {}.",
+        names.join(", ")
+    )
+}
+
+impl Record {
+    /// What the recorder is asked for.
+    #[cfg(feature = "host")]
+    pub fn asked(&self) -> Asked<'_> {
+        Asked {
+            output: &self.output,
+            former: self.keep_former.as_deref(),
+            second: self.second.as_deref(),
+            interval: self.interval,
+            length: self.length,
+            ring: self.ring,
+            events: self.events,
+            triggers: &self.trigger,
+            trigger_window: self.trigger_window,
+            trigger_quiet: self.trigger_quiet,
+        }
+    }
 }

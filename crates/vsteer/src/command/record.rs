@@ -6,7 +6,7 @@ use crate::source::{need_vms, open_host_with, progress, progress_done};
 use crate::text;
 use vsteer_core::Fault;
 use vsteer_core::plural::counted;
-use vsteer_host::recorder::{Asked, Heard, Recorded, check, record};
+use vsteer_host::recorder::{Heard, Recorded, check, record};
 
 /// Records.
 ///
@@ -15,18 +15,7 @@ use vsteer_host::recorder::{Asked, Heard, Recorded, check, record};
 pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
-    let asked = Asked {
-        output: &a.output,
-        former: a.keep_former.as_deref(),
-        second: a.second.as_deref(),
-        interval: a.interval,
-        length: a.length,
-        ring: a.ring,
-        events: a.events,
-        triggers: &a.trigger,
-        trigger_window: a.trigger_window,
-        trigger_quiet: a.trigger_quiet,
-    };
+    let asked = a.asked();
     check(host.as_ref(), &asked)?;
     let config = host.config()?;
     if a.ring.is_none() {

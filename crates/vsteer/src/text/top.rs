@@ -15,6 +15,20 @@ pub const COLUMNS: [&str; 16] = [
     "IO/s", "TMR/s", "%TMRLATE", "%TMRREF",
 ];
 
+/// What the columns mean, for the help of the live table.
+pub const COLUMNS_HELP: &str = "  %USED   run, system, less interrupts served for others (scaled by
+          frequency on ESXi alone)
+  %RDY    ready and limited together, as esxtop counts it
+  %CSTP   held back so that siblings catch up (ESXi and simulator)
+  %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
+  %WAIT   asleep        %OVRLP  interrupts served on its time
+  %SYS    the hypervisor's work on its behalf (ESXi)   N%L  local memory
+  WAKE99  wake-up to running, 99th percentile; group rows sum all threads
+  SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
+  TMR/s   its timers that ended %TMRLATE served 1 ms later or more
+  %TMRREF it was not put first for them (all three: vsteer realtime)
+  -       not measured by this collector (vsteer diagnose says why)";
+
 /// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
 const RARE: [&[&str]; 3] = [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"]];
 

@@ -39,6 +39,8 @@ pub struct Action {
     pub severity: u32,
     /// If true, a plan proposes the action only on request by name (`--only`).
     pub asked_only: bool,
+    /// If true, vSphere can make the change. It has its own placement, weights and scheduling.
+    pub on_vsphere: bool,
     /// The proposed steps, or the reason why the action does not apply.
     pub propose: fn(&Context<'_>) -> Result<Vec<Step>, String>,
 }

@@ -23,6 +23,7 @@ pub const ACTION: Action = Action {
     doc: "move waiting VMs from an overloaded NUMA node to one that has room",
     severity: 2,
     asked_only: false,
+    on_vsphere: true,
     propose,
 };
 

@@ -31,6 +31,7 @@ pub const ACTION: Action = Action {
     doc: "pin each vCPU to one pCPU, because moves between pCPUs cost more than pins would",
     severity: 2,
     asked_only: true,
+    on_vsphere: false,
     propose,
 };
 

@@ -20,6 +20,7 @@ pub const ACTION: Action = Action {
         effect",
     severity: 3,
     asked_only: true,
+    on_vsphere: false,
     propose,
 };
 

@@ -13,6 +13,7 @@ pub const ACTION: Action = Action {
     doc: "raise the CPU quota of throttled VMs to what they ask for",
     severity: 1,
     asked_only: true,
+    on_vsphere: false,
     propose,
 };
 

@@ -21,6 +21,7 @@ pub const ACTION: Action = Action {
     doc: "run the delayed VMs, which use little CPU time, in a real-time class with a budget",
     severity: 2,
     asked_only: false,
+    on_vsphere: false,
     propose,
 };
 

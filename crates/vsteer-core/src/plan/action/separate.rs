@@ -16,6 +16,7 @@ pub const ACTION: Action = Action {
     doc: "pin the delayed VMs to pCPUs of their own and all other VMs to the rest",
     severity: 3,
     asked_only: false,
+    on_vsphere: false,
     propose,
 };
 

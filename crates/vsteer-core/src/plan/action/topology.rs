@@ -15,6 +15,7 @@ pub const ACTION: Action = Action {
     doc: "show guests sockets that match the host's NUMA nodes, from their next start",
     severity: 1,
     asked_only: true,
+    on_vsphere: true,
     propose,
 };
 

@@ -16,6 +16,7 @@ pub const ACTION: Action = Action {
     doc: "let VMs that are pinned to busy pCPUs also use the idle ones",
     severity: 0,
     asked_only: false,
+    on_vsphere: false,
     propose,
 };
 

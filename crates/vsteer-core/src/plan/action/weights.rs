@@ -13,6 +13,7 @@ pub const ACTION: Action = Action {
     doc: "raise the CPU weight of the delayed VMs",
     severity: 1,
     asked_only: false,
+    on_vsphere: false,
     propose,
 };
 
