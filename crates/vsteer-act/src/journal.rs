@@ -85,6 +85,9 @@ pub enum Entry {
     RolledBack,
 }
 
+/// Where root's journals are kept. The units in packaging/ must let vsteer write here, and must not remove it.
+pub const ROOTS_JOURNALS: &str = "/var/lib/vsteer/journal";
+
 /// Where journals are kept: `$VSTEER_STATE`, else `/var/lib/vsteer` for root, else the user's state folder.
 pub fn journal_folder() -> PathBuf {
     let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -92,7 +95,7 @@ pub fn journal_folder() -> PathBuf {
         return p.join("journal");
     }
     if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/var/lib/vsteer/journal");
+        return PathBuf::from(ROOTS_JOURNALS);
     }
     let base = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|h| h.join(".local/state")));
     base.unwrap_or_else(|| PathBuf::from("/tmp")).join("vsteer/journal")
@@ -125,6 +128,25 @@ pub enum State {
     Applied,
     /// All steps were undone.
     RolledBack,
+}
+
+/// What a journal says about its plan, for a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Id of the plan.
+    pub plan: String,
+    /// The plan's one line about what it does.
+    pub title: String,
+    /// How far it came.
+    pub state: State,
+    /// Connection URI of the apply, if one was given.
+    pub connect: Option<String>,
+    /// When it was begun, ns since 1970 UTC.
+    pub begun_unix_ns: u64,
+    /// When the watchdog of `--try` undoes it, ns since 1970 UTC; `None` without one, or if it is confirmed.
+    pub undone_at_unix_ns: Option<u64>,
+    /// The journal's file.
+    pub journal: PathBuf,
 }
 
 impl Journal {
@@ -251,6 +273,25 @@ impl Journal {
         Ok(found.into_iter().rev().map(|(_, p)| p).chain(garbled).collect())
     }
 
+    /// Reads a journal without a lock, to list it. `None` if its plan is undone, or if it ends before its plan.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn summary(path: &Path) -> Result<Option<Summary>, Fault> {
+        let (entries, _) = parse(&read(path)?, path)?;
+        let state = state_of(&entries);
+        let Some(Entry::Begin { plan, connect, unix_ns, .. }) = entries.first() else { return Ok(None) };
+        Ok((state != State::RolledBack).then(|| Summary {
+            plan: plan.id.clone(),
+            title: plan.title.clone(),
+            state,
+            connect: connect.clone(),
+            begun_unix_ns: *unix_ns,
+            undone_at_unix_ns: deadline_of(&entries).filter(|_| !confirmed_in(&entries)),
+            journal: path.to_owned(),
+        }))
+    }
+
     /// Appends an entry and syncs it.
     ///
     /// # Errors
@@ -338,16 +379,24 @@ impl Journal {
 
     /// Has the person confirmed the plan?
     pub fn confirmed(&self) -> bool {
-        self.entries.iter().any(|e| matches!(e, Entry::Confirmed))
+        confirmed_in(&self.entries)
     }
 
     /// Deadline of the watchdog of `--try`, ns since 1970 UTC; `None` without one.
     pub fn deadline_unix_ns(&self) -> Option<u64> {
-        self.entries.iter().rev().find_map(|e| match e {
-            Entry::Armed { deadline_unix_ns, .. } => Some(*deadline_unix_ns),
-            _ => None,
-        })
+        deadline_of(&self.entries)
     }
+}
+
+fn confirmed_in(entries: &[Entry]) -> bool {
+    entries.iter().any(|e| matches!(e, Entry::Confirmed))
+}
+
+fn deadline_of(entries: &[Entry]) -> Option<u64> {
+    entries.iter().rev().find_map(|e| match e {
+        Entry::Armed { deadline_unix_ns, .. } => Some(*deadline_unix_ns),
+        _ => None,
+    })
 }
 
 /// Steps of these entries that may have been made and are not undone, newest first, with their former state.

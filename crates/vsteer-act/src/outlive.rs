@@ -31,11 +31,11 @@ pub(crate) struct Started {
 }
 
 /// Starts this program with `arguments`, and waits until it calls [`say_ready`]. `what` is a line for systemd's log.
-/// Standard input is a pipe.
+/// Standard input is a pipe. `told` is written to it, and the pipe closed, before the wait; `None` leaves the pipe open.
 ///
 /// # Errors
 /// A sentence: the program did not start, did not report that it is ready, or would end with the caller.
-pub(crate) fn start(what: &str, arguments: &[&str]) -> Result<Started, String> {
+pub(crate) fn start(what: &str, arguments: &[&str], told: Option<&str>) -> Result<Started, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let alone = || {
         let mut command = Command::new(&program);
@@ -44,9 +44,9 @@ pub(crate) fn start(what: &str, arguments: &[&str]) -> Result<Started, String> {
     };
     let started = if Path::new(BOOTED).is_dir() {
         // A host without a usable systemd-run (an old one, a container): a session of its own, if that outlives us.
-        ready(in_unit(what, &program, arguments)).or_else(|_| ready(alone()))
+        ready(in_unit(what, &program, arguments), told).or_else(|_| ready(alone(), told))
     } else {
-        ready(alone())
+        ready(alone(), told)
     };
     let mut started = started?;
     if let Some(service) = dies_with_us(started.pid) {
@@ -83,12 +83,16 @@ fn in_unit(what: &str, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Starts a command, and waits until it is ready.
-fn ready(mut command: Command) -> Result<Started, String> {
+/// Starts a command, tells it this, and waits until it is ready.
+fn ready(mut command: Command, told: Option<&str>) -> Result<Started, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     // Its own process group: Ctrl-C in the terminal is not meant for it.
     command.process_group(0);
     let mut child = command.spawn().map_err(|e| e.to_string())?;
+    if let Some(told) = told {
+        // A program that has ended does not read it: what it printed tells.
+        let _ = child.stdin.take().expect("it was asked for").write_all(told.as_bytes());
+    }
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it was asked for");
     let read = BufReader::new(stdout).read_line(&mut line);
@@ -156,15 +160,18 @@ mod tests {
             command.args(["-c", script]);
             command
         };
-        let started = ready(sh("echo ready 41; read -r line")).unwrap();
+        // A watchdog may read what it is told to its end before it is ready.
+        let told = ready(sh("test \"$(cat)\" = secret && echo ready 40"), Some("secret")).unwrap();
+        assert_eq!(told.pid, 40);
+        let started = ready(sh("echo ready 41; read -r line"), None).unwrap();
         assert_eq!(started.pid, 41);
         let mut child = started.child;
         drop(child.stdin.take());
         assert!(child.wait().is_ok());
         for script in ["exit 1", "echo something", "echo ready", "echo ready soon"] {
-            assert!(ready(sh(script)).is_err(), "{script}");
+            assert!(ready(sh(script), None).is_err(), "{script}");
         }
-        assert!(ready(Command::new("vsteer-no-such-program")).is_err());
+        assert!(ready(Command::new("vsteer-no-such-program"), None).is_err());
     }
 
     #[test]

@@ -159,7 +159,8 @@ impl Steering {
     fn watch(&mut self) -> Result<(), Fault> {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let what = format!("vsteer: restores the settings of: {}", self.title);
-        let Started { child: mut process, pid } = outlive::start(&what, &arguments).map_err(no_watchdog)?;
+        let Started { child: mut process, pid } =
+            outlive::start(&what, &arguments, None).map_err(no_watchdog)?;
         let told = process.stdin.take().expect("it was asked for");
         let mut watchdog = Watchdog { process, pid, told };
         self.held.iter_mut().try_for_each(|held| tell(&mut watchdog, &mut held.journal))?;

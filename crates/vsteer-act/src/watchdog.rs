@@ -12,7 +12,6 @@ use crate::journal::{Entry, Journal, State};
 use crate::outlive;
 use crate::system_log::{By, cannot_roll_back};
 use rustix::process::{Pid, PidfdFlags, Signal};
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -59,11 +58,7 @@ pub fn arm(
     let all = [arguments, &[journal_path, &deadline, &applying]].concat();
     let plan = journal.plan().map_or("a plan", |(plan, _)| plan.id.as_str());
     let what = format!("vsteer: undoes plan {plan} unless it is confirmed");
-    let mut started = outlive::start(&what, &all).map_err(fault)?;
-    // It is closed with that.
-    let mut told = started.child.stdin.take().expect("it was asked for");
-    told.write_all(secret.unwrap_or_default().as_bytes()).map_err(|e| fault(e.to_string()))?;
-    drop(told);
+    let started = outlive::start(&what, &all, Some(secret.unwrap_or_default())).map_err(fault)?;
     journal.write(Entry::Armed { pid: started.pid, deadline_unix_ns })
 }
 

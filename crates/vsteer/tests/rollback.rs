@@ -63,6 +63,35 @@ fn an_older_plan_waits_for_a_newer_one_of_the_same_setting() {
     assert_eq!(now(), "found");
 }
 
+#[test]
+fn a_list_names_what_a_rollback_would_undo_and_undoes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = rollback(dir.path(), &["--list"]);
+    assert_eq!(none.status.code(), Some(3), "{none:?}");
+    std::fs::write(dir.path().join("knob"), "b").unwrap();
+    let older = applied(dir.path(), "older", file(dir.path()), ("a", "b"), 1_790_000_000_000_000_000);
+    let newer = applied(dir.path(), "newer", file(dir.path()), ("a", "b"), 2);
+    let listed = rollback(dir.path(), &["--list"]);
+    assert!(listed.status.success(), "{listed:?}");
+    let words = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let at = |id: &str| words.find(&format!("plan {id}: ")).unwrap_or_else(|| panic!("{id}: {words}"));
+    assert!(at(&newer) < at(&older), "{words}");
+    assert!(words.contains("applied, begun at 2026-"), "{words}");
+    let json = rollback(dir.path(), &["--list", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&all[0]["plan"], &all[1]["plan"]), (&newer.as_str().into(), &older.as_str().into()));
+    assert_eq!((&all[0]["state"], all.as_array().unwrap().len()), (&"applied".into(), 2));
+    // It undid nothing.
+    assert_eq!(std::fs::read_to_string(dir.path().join("knob")).unwrap(), "b");
+    // A journal that cannot be read may be of an applied plan: that is not "no plan is applied".
+    assert!(rollback(dir.path(), &[]).status.success());
+    assert_eq!(rollback(dir.path(), &["--list"]).status.code(), Some(3));
+    let garbled = dir.path().join("state/journal/0123.journal");
+    std::fs::write(&garbled, "garbled\n").unwrap();
+    let refused = rollback(dir.path(), &["--list"]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+}
+
 /// Sets the file `knob` by three plans, each begun at its own time, then takes all back.
 fn three_plans_begun_at(times: [u64; 3]) -> String {
     let dir = tempfile::tempdir().unwrap();

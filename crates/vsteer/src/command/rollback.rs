@@ -3,7 +3,7 @@
 use super::apply::open_actuator;
 use crate::cli::Rollback;
 use std::path::{Path, PathBuf};
-use vsteer_act::{By, Journal, Receipt, conflicts, journal_folder, rollback};
+use vsteer_act::{By, Journal, Receipt, State, Summary, conflicts, journal_folder, rollback};
 use vsteer_core::plan::Plan;
 use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
@@ -20,9 +20,10 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
         None => Journal::pending(&folder)?,
     };
     if journals.is_empty() {
-        return Err(Fault::new(FaultKind::NothingThere, "no plan is applied")
-            .because(format!("{} has no open journal", folder.display()))
-            .help("if VSTEER_STATE was set for `vsteer apply`, set it here too"));
+        return Err(nothing(&folder));
+    }
+    if a.list {
+        return list(&journals, &folder, json);
     }
     let (mut receipts, mut faults) = (Vec::new(), Vec::new());
     for path in &journals {
@@ -39,10 +40,60 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
             println!("plan {} is undone", r.plan);
         }
     }
+    the_first_of(faults)
+}
+
+fn nothing(folder: &Path) -> Fault {
+    Fault::new(FaultKind::NothingThere, "no plan is applied")
+        .because(format!("{} has no open journal", folder.display()))
+        .help("if VSTEER_STATE was set for `vsteer apply`, set it here too")
+}
+
+/// Prints all faults but the first, which the caller prints.
+fn the_first_of(faults: Vec<Fault>) -> Result<(), Fault> {
     let mut faults = faults.into_iter();
     let first = faults.next();
     faults.for_each(|fault| eprintln!("vsteer: {}", message(&fault.to_string())));
     first.map_or(Ok(()), Err)
+}
+
+/// Lists what a rollback would undo. A journal that cannot be read is a fault, because its plan may be applied.
+fn list(journals: &[PathBuf], folder: &Path, json: bool) -> Result<(), Fault> {
+    let (mut all, mut faults) = (Vec::new(), Vec::new());
+    for path in journals {
+        match Journal::summary(path) {
+            Ok(summary) => all.extend(summary),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if all.is_empty() && faults.is_empty() {
+        return Err(nothing(folder));
+    }
+    if json {
+        crate::text::print_json(&all);
+    } else {
+        all.iter().for_each(|s| print!("{}", message(&line(s))));
+    }
+    the_first_of(faults)
+}
+
+fn line(s: &Summary) -> String {
+    let state = match s.state {
+        State::Applied => "applied",
+        State::Unfinished => "unfinished",
+        State::RolledBack => "undone",
+    };
+    let on =
+        s.connect.as_ref().map_or_else(String::new, |uri| format!(", on {}", crate::text::one_line(uri)));
+    let until = s
+        .undone_at_unix_ns
+        .map_or_else(String::new, |at| format!("\n   undone at {} unless confirmed", crate::clock::text(at)));
+    format!(
+        "plan {}: {}\n   {state}, begun at {}{on}{until}\n",
+        s.plan,
+        crate::text::one_line(&s.title),
+        crate::clock::text(s.begun_unix_ns)
+    )
 }
 
 fn journal_of(id: &str, folder: &Path) -> Result<PathBuf, Fault> {

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Before a removal, of deb (`remove`) and of rpm (0). An upgrade (`upgrade`, 1) changes nothing here.
+#
+# A removal must not change running VMs by surprise, and without vsteer nobody could undo what it applied. So while a
+# plan is applied, the package stays.
+set -e
+
+case ${1:-} in
+remove | 0) ;;
+*) exit 0 ;;
+esac
+
+# Root's journals alone: those of other users and of another VSTEER_STATE are not searched for.
+status=0
+unset VSTEER_STATE
+listed=$(/usr/bin/vsteer rollback --list 2>&1) || status=$?
+case $status in
+3) ;; # no plan is applied
+126 | 127)
+	# The program does not start, so it could not undo anything either.
+	echo "vsteer: warning: cannot tell whether a plan is applied, because /usr/bin/vsteer does not start" >&2
+	;;
+*)
+	printf '%s\n' "$listed" >&2
+	echo "error: vsteer stays installed while a plan is applied" >&2
+	echo "  help: stop what keeps VMs steered (systemctl stop 'vsteer-steer@*'; vsteer realtime disable)," >&2
+	echo "        then undo every plan: vsteer rollback" >&2
+	exit 1
+	;;
+esac
+
+# Links of `systemctl enable` go too: disabling the template removes those of all its instances.
+if command -v systemctl >/dev/null 2>&1; then
+	if [ -d /run/systemd/system ]; then
+		systemctl stop vsteer-record.service 'vsteer-steer@*.service' || :
+	fi
+	systemctl disable vsteer-record.service vsteer-steer@.service >/dev/null 2>&1 || :
+fi
