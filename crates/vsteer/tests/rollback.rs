@@ -57,7 +57,7 @@ fn an_older_plan_waits_for_a_newer_one_of_the_same_setting() {
     assert_eq!(refused.status.code(), Some(7), "{refused:?}");
     assert!(words.contains(&format!("vsteer rollback {newer}")), "{words}");
     assert_eq!(now(), "b");
-    assert!(rollback(dir.path(), &[&newer]).status.success());
+    assert!(rollback(dir.path(), &[&newer, "--yes"]).status.success());
     assert_eq!(now(), "a");
     assert!(rollback(dir.path(), &[&older]).status.success());
     assert_eq!(now(), "found");
