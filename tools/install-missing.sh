@@ -19,6 +19,8 @@ if [ "$purpose" = docs ] || [ "$purpose" = packages ]; then
 	need python3 python3
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
 fi
+# Debian's users have no /usr/sbin in their PATH, where libvirtd is.
+PATH=$PATH:/usr/sbin:/sbin
 multiarch=$(cc -print-multiarch 2>/dev/null || gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
 need cc gcc
 need make make
@@ -138,6 +140,9 @@ case $purpose in
 all)
 	need mplayer mplayer
 	need ffmpeg ffmpeg
+	need mmdebstrap mmdebstrap # a Debian host with systemd
+	need mke2fs e2fsprogs
+	need ssh openssh-client
 	;;
 esac
 case $purpose in
@@ -169,7 +174,11 @@ if [ -n "$removed" ]; then
 	echo "        or build only the main tool: tools/install-missing.sh build && cargo build --locked" >&2
 	exit 4
 fi
-count=$(printf '%s\n' "$would" | grep -c '^Inst ')
+count=$(printf '%s\n' "$would" | grep -c '^Inst ' || :)
+if [ "$count" -eq 0 ]; then
+	echo "warning: apt has installed$missing, and a program or file of it is not found" >&2
+	exit 0
+fi
 # shellcheck disable=SC2086
 bytes=$(LC_ALL=C apt-get install -qq --print-uris --no-install-recommends $missing 2>/dev/null | awk '{ sum += $3 } END { print sum + 0 }')
 echo "to install, by apt-get:$missing"

@@ -26,8 +26,13 @@ if [ "$what" = uninstall ]; then
 	# As a package does: without vsteer nobody could undo what it applied.
 	if [ -z "$DESTDIR" ] && [ -x "$vsteer" ]; then
 		status=0
+		unset VSTEER_STATE
 		"$vsteer" rollback --list || status=$?
-		[ "$status" -eq 3 ] || { echo "error: a plan is applied; undo it first: vsteer rollback" >&2; exit 1; }
+		case $status in
+		3) ;; # no plan is applied
+		12[6-9] | 1[3-9][0-9]) echo "warning: cannot tell whether a plan is applied, because $vsteer does not start" >&2 ;;
+		*) echo "error: a plan is applied; undo it first: vsteer rollback" >&2; exit 1 ;;
+		esac
 	fi
 	while read -r file; do
 		case $file in
@@ -39,7 +44,8 @@ if [ "$what" = uninstall ]; then
 			;;
 		esac
 	done <"$DESTDIR$list"
-	echo "removed; journals and recordings stay in /var/lib/vsteer and /var/lib/vsteer-record"
+	echo "removed. If a unit of vsteer was enabled: systemctl disable --now vsteer-record; systemctl daemon-reload"
+	echo "Journals and recordings stay in /var/lib/vsteer and /var/lib/vsteer-record"
 	exit 0
 fi
 

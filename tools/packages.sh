@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the packages: target/packages/*.deb, *.rpm and SHA256SUMS, from one description per package in packaging/.
 #
-# The same commit and the same toolchain give the same bytes: every time in a package is that of the commit. Debian's
+# The same programs give the same bytes: every time in a package is that of the commit. Debian's
 # dependencies come from dpkg-shlibdeps (which packages have the libraries, and from which version on the symbols), rpm's
 # from the names and versions in the programs, as rpm's own elfdeps writes them. packaging/needs limits both.
 #

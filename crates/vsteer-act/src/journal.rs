@@ -292,6 +292,20 @@ impl Journal {
         }))
     }
 
+    /// Plan and connection of the journal at `path`. Takes no lock.
+    ///
+    /// # Errors
+    /// As [`Journal::open`], without waiting; `BadInput` if it does not begin with a plan.
+    pub fn begun(path: &Path) -> Result<(Plan, Option<String>), Fault> {
+        let (entries, _) = parse(&read(path)?, path)?;
+        match entries.into_iter().next() {
+            Some(Entry::Begin { plan, connect, .. }) => Ok((*plan, connect)),
+            _ => {
+                Err(Fault::new(FaultKind::BadInput, format!("{} does not begin with a plan", path.display())))
+            }
+        }
+    }
+
     /// Appends an entry and syncs it.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::outlive;
 use crate::system_log::{By, cannot_roll_back};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_core::plan::Plan;
@@ -64,25 +65,37 @@ pub fn arm(
 
 /// The process that applies, by a descriptor: its number may belong to another process later.
 #[derive(Debug)]
-pub struct Applying(Option<OwnedFd>);
+pub struct Applying {
+    pid: u32,
+    /// `None` before Linux 5.3.
+    pidfd: Option<OwnedFd>,
+}
 
 impl Applying {
-    /// The process `pid`, which must be running, and run this program. Before Linux 5.3 the watchdog does not know it, and
-    /// waits for it without end.
+    /// The process `pid`, which must be running, and run this program.
     pub fn new(pid: u32) -> Applying {
-        let exe = |who: &str| std::fs::read_link(format!("/proc/{who}/exe")).ok();
+        let exe = |who: &str| {
+            let file = std::fs::metadata(format!("/proc/{who}/exe")).ok()?;
+            Some((file.dev(), file.ino()))
+        };
         let opened = i32::try_from(pid)
             .ok()
             .and_then(Pid::from_raw)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
         // Looked at after the descriptor was opened: so it is of the process whose descriptor that is.
         let same = exe(&pid.to_string()).is_some_and(|theirs| Some(theirs) == exe("self"));
-        Applying(opened.filter(|_| same))
+        Applying { pid, pidfd: opened.filter(|_| same) }
     }
 
     fn kill(&self) {
-        if let Some(pidfd) = &self.0 {
+        if let Some(pidfd) = &self.pidfd {
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+            return;
+        }
+        // The number surely belongs to it while it is this process's parent.
+        let parent = rustix::process::getppid();
+        if let Some(parent) = parent.filter(|p| p.as_raw_nonzero().get().cast_unsigned() == self.pid) {
+            let _ = rustix::process::kill_process(parent, Signal::KILL);
         }
     }
 }
@@ -91,7 +104,7 @@ impl Applying {
 /// fails. `asked_to_end` ends the waiting before the deadline. `open` makes the actuator of the plan and its connection.
 ///
 /// # Errors
-/// As [`Journal::open`], if the journal is gone or garbled: then the watchdog knows nothing.
+/// As [`Journal::open`], if the journal is gone or garbled: then the watchdog knows nothing. As `open`, before it is ready.
 pub fn watch(
     journal: &Path,
     deadline_unix_ns: u64,
@@ -102,6 +115,9 @@ pub fn watch(
     // The monotonic clock from here on: setting the wall clock back must not delay the rollback.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
     let deadline = Instant::now() + left;
+    // In a unit of its own it may have other rights than the process that applies: only who can undo may say so.
+    let able = Journal::begun(journal).and_then(|(plan, connect)| open(Some(&plan), connect.as_deref()));
+    able.inspect_err(outlive::say_failed)?;
     outlive::say_ready();
     while let Some(left) =
         deadline.checked_duration_since(Instant::now()).filter(|l| !l.is_zero() && !asked_to_end())
@@ -117,7 +133,8 @@ pub fn watch(
         drop(opened);
         cannot_roll_back(journal, &fault);
         std::thread::sleep(pause);
-        pause = (pause * 2).min(longest);
+        // A host that shuts down waits for it.
+        pause = if asked_to_end() { PAUSE.0 } else { (pause * 2).min(longest) };
     }
 }
 

@@ -20,6 +20,7 @@ pub mod emulated;
 pub mod fetch;
 mod files;
 pub mod image;
+pub mod installed;
 pub mod interrupt;
 pub mod keep;
 pub mod libvirtd;

@@ -7,9 +7,9 @@
 //! Left out: libraries' paths that cargo sets for build scripts; no crate here needs them.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,20 +60,19 @@ pub fn run(cargo: &str, arguments: &[&str]) -> Result<u8, String> {
 
 /// Runs one binary and prints its output whole.
 fn passed(binary: &Binary) -> bool {
-    let ran = Command::new(&binary.file)
-        .current_dir(&binary.package)
-        .env("CARGO_MANIFEST_DIR", &binary.package)
-        .stderr(Stdio::piped())
-        .output();
-    let mut text = format!("     Running {} ({})\n", binary.title, binary.file.display()).into_bytes();
-    let passed = match ran {
-        Ok(out) => {
-            text.extend(out.stdout);
-            text.extend(out.stderr);
-            out.status.success()
+    // As cargo names it: the same test then has the same name when cargo runs it.
+    let here = std::env::current_dir().unwrap_or_default();
+    let shown = binary.file.strip_prefix(&here).unwrap_or(&binary.file).display();
+    let mut text = format!("     Running {} ({shown})\n", binary.title).into_bytes();
+    let passed = match run_into(binary, &mut text) {
+        Ok(status) => {
+            if !status.success() {
+                text.extend(format!("{shown} ended with {status}\n").into_bytes());
+            }
+            status.success()
         }
         Err(e) => {
-            text.extend(format!("{}: {e}\n", binary.file.display()).into_bytes());
+            text.extend(format!("{shown}: {e}\n").into_bytes());
             false
         }
     };
@@ -82,6 +81,21 @@ fn passed(binary: &Binary) -> bool {
     let _ = out.write_all(&text);
     let _ = out.flush();
     passed
+}
+
+/// Runs a binary, and adds both its outputs to `text`. They go to a file: a process that a test left behind would keep a
+/// pipe open.
+fn run_into(binary: &Binary, text: &mut Vec<u8>) -> std::io::Result<ExitStatus> {
+    let mut file = tempfile::tempfile()?;
+    let status = Command::new(&binary.file)
+        .current_dir(&binary.package)
+        .env("CARGO_MANIFEST_DIR", &binary.package)
+        .stdout(file.try_clone()?)
+        .stderr(file.try_clone()?)
+        .status()?;
+    file.rewind()?;
+    file.read_to_end(text)?;
+    Ok(status)
 }
 
 /// The test binaries in cargo's messages. Those in folders of tests come first, because they run programs and take
@@ -102,6 +116,9 @@ fn listed(messages: &str) -> Result<Vec<Binary>, String> {
         let of_tests = message["target"]["kind"][0] == "test";
         let title = if of_tests { source } else { format!("unittests {source}") };
         binaries.push((!of_tests, Binary { title, file: PathBuf::from(file), package }));
+    }
+    if binaries.is_empty() {
+        return Err("cargo names no test binary in its messages".into());
     }
     // Stable, so that cargo's order remains within both groups.
     binaries.sort_by_key(|(later, _)| *later);
@@ -137,6 +154,23 @@ mod tests {
         assert_eq!(told, [("tests/replay.rs", "/t/replay-2"), ("unittests src/lib.rs", "/t/x-1")]);
         assert!(found.iter().all(|b| b.package == Path::new("/w/crates/x")));
         assert!(listed("{broken").is_err());
+        assert!(listed("   Compiling x").is_err());
+    }
+
+    #[test]
+    fn a_process_that_is_left_behind_does_not_hold_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("leaves");
+        // Another process writes it, so that no fork of this one holds it open for writing.
+        let script =
+            format!("printf '#!/bin/sh\\nsleep 60 &\\necho here\\n' > {0}; chmod 755 {0}", file.display());
+        assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        let begun = std::time::Instant::now();
+        let mut text = Vec::new();
+        let binary = Binary { title: "t".into(), file, package: "/".into() };
+        assert!(run_into(&binary, &mut text).unwrap().success());
+        assert_eq!(text, b"here\n");
+        assert!(begun.elapsed().as_secs() < 30);
     }
 
     #[test]

@@ -97,15 +97,28 @@ fn what_cannot_be_taken_back_at_once_is_tried_again() {
     let open = |_: Option<&Plan>, _: Option<&str>| {
         let mut w = World::at(dir.path());
         match tries.replace(tries.get() + 1) {
-            0 => return Err(Fault::new(FaultKind::NothingThere, "no manager")),
-            1 => w.mishap = Some(Mishap::Unrestorable(0)),
+            // The look before it is ready.
+            0 => {}
+            1 => return Err(Fault::new(FaultKind::NothingThere, "no manager")),
+            2 => w.mishap = Some(Mishap::Unrestorable(0)),
             _ => {}
         }
         Ok(Box::new(w) as Box<dyn Actuate>)
     };
     watch(&journal_path(dir.path()), deadline, &nobody(), || false, open).unwrap();
-    assert_eq!((w.settings(), tries.get()), (begin(), 3));
+    assert_eq!((w.settings(), tries.get()), (begin(), 4));
     assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);
+}
+
+#[test]
+fn who_cannot_undo_does_not_say_that_it_is_ready() {
+    let (dir, w, deadline) = tried();
+    let open =
+        |_: Option<&Plan>, _: Option<&str>| Err(Fault::new(FaultKind::NoPrivilege, "not in group libvirt"));
+    let refused = watch(&journal_path(dir.path()), deadline, &nobody(), || false, open).unwrap_err();
+    assert_eq!(refused.kind, FaultKind::NoPrivilege);
+    // Nobody waited, and nothing was undone.
+    assert_eq!(w.settings(), applied());
 }
 
 #[test]

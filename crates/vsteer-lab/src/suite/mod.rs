@@ -14,6 +14,7 @@ mod emulated;
 mod experiments;
 mod findings;
 pub mod hostile;
+mod installed;
 mod judge;
 mod loops;
 mod openmp;
@@ -132,6 +133,7 @@ pub const CASES: &[Case] = &[
     blame::CASE,
     crash::CASE,
     hostile::CASE,
+    installed::CASE,
     verdicts::CASE,
     emulated::CASE,
     prediction::CASE,

@@ -54,7 +54,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: "csv",
-        doc: "Folder with one CSV file per table, control characters and formulas in names are escaped",
+        doc: "Folder with one CSV file per table; control characters and formulas in names are escaped",
         write: |from, to| csv(&(from.read)()?, to),
     },
     Format {

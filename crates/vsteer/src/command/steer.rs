@@ -85,5 +85,7 @@ fn say(told: &Told, json: bool) {
 /// # Errors
 /// As [`vsteer_act::guard`].
 pub fn guard() -> Result<(), Fault> {
+    // Asked to end, it still waits for the process that steers, which restores the settings itself if it can.
+    let _interrupt = Interrupt::listen_to_undo();
     vsteer_act::guard(|connect| open(connect).map(|(actuator, _)| actuator))
 }
