@@ -170,8 +170,12 @@ pub(crate) fn say_failed(fault: &Fault) {
     let _ = std::io::stdout().flush();
 }
 
-/// The service of systemd that this process and process `pid` are both in: its end would be the end of both.
+/// The service of systemd that this process and process `pid` are both in: its end would be the end of both, unless the
+/// unit leaves its other processes alone. The units of vsteer that do so say it in their environment.
 fn dies_with_us(pid: u32) -> Option<String> {
+    if std::env::var_os("VSTEER_KILL_MODE").is_some_and(|mode| mode == "process") {
+        return None;
+    }
     let of = |who: &str| std::fs::read_to_string(format!("/proc/{who}/cgroup")).ok();
     let (ours, theirs) = (of("self")?, of(&pid.to_string())?);
     let service = service(&ours)?;

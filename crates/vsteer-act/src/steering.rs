@@ -15,6 +15,7 @@ use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
 use crate::outlive::{self, Started};
 use crate::system_log::{self, By, cannot_roll_back};
+use rustix::process::Pid;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -174,7 +175,12 @@ impl Steering {
     /// If no watchdog can be started.
     pub fn look_after(&mut self) -> Result<(), Fault> {
         let Some(watchdog) = &mut self.watchdog else { return Ok(()) };
-        if matches!(watchdog.process.try_wait(), Ok(None)) { Ok(()) } else { self.watch() }
+        // Asked first: a child that has ended counts as alive until then.
+        let waits = matches!(watchdog.process.try_wait(), Ok(None));
+        // systemd-run may end before the watchdog that it started, for example if the bus restarts.
+        let pid = i32::try_from(watchdog.pid).ok().and_then(Pid::from_raw);
+        let alive = || pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok());
+        if waits || alive() { Ok(()) } else { self.watch() }
     }
 
     /// Undoes everything; returns one line per VM.

@@ -6,7 +6,8 @@
 //! sees the deadline itself and takes back; one that hangs (a libvirt that does not answer) is killed by the watchdog,
 //! its child, which then takes back in its stead. What cannot be taken back (a libvirt that is being restarted) is
 //! tried again until it is, with the journal free in between, and each failure goes to the system's log, since
-//! nobody waits for the watchdog. A watchdog that is asked to end (SIGTERM, a shutdown of the host) undoes at once.
+//! nobody waits for the watchdog. GAP(try-boot): nothing undoes by itself what a power cut left; the journal names it. A
+//! watchdog that is asked to end (SIGTERM, a shutdown of the host) undoes at once.
 
 use crate::journal::{Entry, Journal, State};
 use crate::outlive;

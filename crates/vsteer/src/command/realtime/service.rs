@@ -278,6 +278,7 @@ pub fn unit(a: &RealtimeRun) -> Result<(), Fault> {
          Restart=on-failure\n\
          # The watchdog that puts everything back is not to be killed along with it.\n\
          KillMode=process\n\
+         Environment=VSTEER_KILL_MODE=process\n\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
