@@ -46,7 +46,7 @@ pub fn run(cargo: &str, arguments: &[&str]) -> Result<u8, String> {
                     // The lock is given back before the binary runs.
                     let next = waiting.lock().expect("no thread panics here").pop_front();
                     let Some(binary) = next else { return };
-                    if !passed(&binary) {
+                    if !passed(&binary, &mut std::io::stdout().lock()) {
                         failed.store(true, Ordering::Relaxed);
                     }
                 }
@@ -58,8 +58,8 @@ pub fn run(cargo: &str, arguments: &[&str]) -> Result<u8, String> {
     Ok(u8::from(failed.into_inner() || !documentation.success()))
 }
 
-/// Runs one binary and prints its output whole.
-fn passed(binary: &Binary) -> bool {
+/// Runs one binary and writes its output whole to `out`.
+fn passed(binary: &Binary, out: &mut impl Write) -> bool {
     // As cargo names it: the same test then has the same name when cargo runs it.
     let here = std::env::current_dir().unwrap_or_default();
     let shown = binary.file.strip_prefix(&here).unwrap_or(&binary.file).display();
@@ -76,7 +76,6 @@ fn passed(binary: &Binary) -> bool {
             false
         }
     };
-    let mut out = std::io::stdout().lock();
     // A closed terminal must not end the run: the exit status still tells.
     let _ = out.write_all(&text);
     let _ = out.flush();
@@ -176,8 +175,12 @@ mod tests {
     #[test]
     fn a_binary_that_fails_or_is_missing_does_not_pass() {
         let binary = |file: &str| Binary { title: "t".into(), file: file.into(), package: "/".into() };
-        assert!(passed(&binary("/bin/true")));
-        assert!(!passed(&binary("/bin/false")));
-        assert!(!passed(&binary("/vsteer-no-such-file")));
+        // Not to the standard output, where the tests' own lines are counted.
+        let mut out = Vec::new();
+        assert!(passed(&binary("/bin/true"), &mut out));
+        assert!(!passed(&binary("/bin/false"), &mut out));
+        assert!(!passed(&binary("/vsteer-no-such-file"), &mut out));
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains("/bin/false ended with exit status: 1\n"), "{out}");
     }
 }
