@@ -187,7 +187,11 @@ fn live(
             let config = host.config()?;
             let model = model::derive(&config, &host.collector(), &[before, now.clone()])?;
             view.nodes = node_rows(&config, &model);
+            let selected = view.table.selected().and_then(|s| visible(view).get(s).cloned());
             view.model = Some(model);
+            if let Some(at) = selected.and_then(|row| place_of(&row, &visible(view))) {
+                view.table.select(Some(at));
+            }
             left -= 1;
         }
         before = now;
@@ -276,6 +280,11 @@ fn visible(view: &View) -> Vec<Row> {
             std::iter::once(g).chain(parts).cloned()
         })
         .collect()
+}
+
+/// Where a row of the former sample is now: a person selects a VM, not a line of the screen.
+fn place_of(row: &Row, rows: &[Row]) -> Option<usize> {
+    rows.iter().position(|r| (r.depth, &r.group, &r.name) == (row.depth, &row.group, &row.name))
 }
 
 fn ready_style(model: &HostModel, row: &Row) -> Style {
@@ -414,6 +423,21 @@ mod tests {
     use vsteer_core::CpuSet;
     use vsteer_core::nouns::{BlameSample, CgroupLayout, Culprit, Role, VmId};
     use vsteer_core::topology::{Parts, Topology};
+
+    #[test]
+    fn the_selection_stays_on_its_vm() {
+        let row = |group: &str, depth: u8| Row {
+            group: group.into(),
+            depth,
+            name: format!("{group} {depth}"),
+            values: [None; COLUMNS.len()],
+            cells: std::array::from_fn(|_| String::new()),
+        };
+        let rows = [row("b", 0), row("a", 0), row("a", 1)];
+        assert_eq!(place_of(&row("a", 0), &rows), Some(1));
+        assert_eq!(place_of(&row("a", 1), &rows), Some(2));
+        assert_eq!(place_of(&row("c", 0), &rows), None);
+    }
 
     /// Recorded each second and played at two: blame is since the sample before, also since one that is not shown.
     #[test]

@@ -44,9 +44,10 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 percent("ready share of the waiting VMs, summed over vCPUs", ready, None),
             ],
             loss_pcpus: ready,
-            disproved_by: "the pCPUs idle while these VMs are ready (see placement in the blame \
-                matrix)"
-                .into(),
+            disproved_by:
+                "the pCPUs idle while these VMs are ready (in vsteer top, key b, they then wait for \
+                \"placement\")"
+                    .into(),
             next: "run vsteer plan to see which VMs can wait; otherwise move a VM away or give it fewer \
                 vCPUs"
                 .into(),

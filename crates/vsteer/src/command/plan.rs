@@ -66,7 +66,7 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
                 let from =
                     a.window.recording.as_ref().map_or("RECORDING".into(), |r| r.display().to_string());
                 println!(
-                    "to simulate it: vsteer simulate --from {from} --plan {} -o after.vsteer",
+                    "to simulate it: vsteer simulate --from {from} --plan {} -o forecast.vsteer",
                     path.display()
                 );
             }

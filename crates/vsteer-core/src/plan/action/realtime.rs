@@ -74,7 +74,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if steps.iter().any(|s| matches!(s.change, Change::Class(_))) {
         Ok(steps)
     } else {
-        Err("no thread of the delayed VMs has a known class other than real-time".to_owned())
+        Err("no thread of the delayed VMs is known to run in a class below real-time".to_owned())
     }
 }
 
