@@ -46,7 +46,7 @@ pub fn run(cargo: &str, arguments: &[&str]) -> Result<u8, String> {
                     // The lock is given back before the binary runs.
                     let next = waiting.lock().expect("no thread panics here").pop_front();
                     let Some(binary) = next else { return };
-                    if !passed(&binary, &mut std::io::stdout().lock()) {
+                    if !passed(&binary, &mut std::io::stdout()) {
                         failed.store(true, Ordering::Relaxed);
                     }
                 }
