@@ -330,7 +330,7 @@ mod realtime {
         h.config.vms[0].threads[0].class = Some(SchedClass::Fifo(5));
         assert_eq!(h.told("realtime").unwrap(), ["tick: emulator: class other -> rr(1)"]);
         h.config.vms[0].threads[1].role = Role::Worker;
-        assert!(refused(&h, "realtime").contains("class other than real-time"));
+        assert!(refused(&h, "realtime").contains("in a class below real-time"));
         h.config.vms[0].threads[0].class = None;
         assert!(refused(&h, "realtime").contains("class other than real-time"));
     }
