@@ -332,7 +332,7 @@ mod realtime {
         h.config.vms[0].threads[1].role = Role::Worker;
         assert!(refused(&h, "realtime").contains("in a class below real-time"));
         h.config.vms[0].threads[0].class = None;
-        assert!(refused(&h, "realtime").contains("class other than real-time"));
+        assert!(refused(&h, "realtime").contains("in a class below real-time"));
     }
 
     #[test]
