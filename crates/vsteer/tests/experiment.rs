@@ -160,10 +160,11 @@ fn what_was_better_is_a_plan_that_is_applied_and_taken_back() {
     );
 }
 
-/// An experiment over a setting that commands set, and that `lasting` keeps; `b` is better.
+/// An experiment over a setting that commands set, and that `lasting` keeps; `b` is better, by more than a busy
+/// machine adds.
 fn with_lasting(set: &str, read: &str) -> String {
     format!(
-        "name = \"k\"\ndesign = \"pair\"\n[workload]\ncommand = {{ sh = \"test $(cat knob) = b && sleep 0.02 || sleep 0.12\" }}\n[[factor]]\n\
+        "name = \"k\"\ndesign = \"pair\"\n[workload]\ncommand = {{ sh = \"test $(cat knob) = b && sleep 0.02 || sleep 0.3\" }}\n[[factor]]\n\
          name = \"knob\"\nlevels = [\"a\", \"b\"]\nset = {{ sh = \"printf %s {{level}} > knob\" }}\nread = \"cat knob\"\n\
          lasting = {{ commands = {{ set = {{ sh = \"{set}\" }}, read = {{ sh = \"{read}\" }} }} }}\n"
     )
