@@ -106,8 +106,8 @@ fn systemd_run(unit: &str, what: &str, program: &Path, arguments: &[&str]) -> Co
     }
     command.arg(format!("--unit={unit}")).arg(format!("--description={what}"));
     command.args(["--quiet", "--collect", "--pipe", "--wait"]);
-    // When the host shuts down, systemd asks the watchdog to end, and it undoes what is not confirmed: before libvirt and
-    // the network go.
+    // When the host shuts down, systemd asks the watchdog to end, and the watchdog undoes the plan. It needs libvirt and
+    // the network for that, so systemd stops these later.
     command.arg("--property=After=network-online.target libvirtd.service virtqemud.service");
     command.arg("--property=TimeoutStopSec=60s");
     if let Ok(folder) = std::env::current_dir() {
@@ -220,7 +220,7 @@ mod tests {
             command.args(["-c", script]);
             command
         };
-        // A watchdog may read what it is told to its end before it is ready.
+        // A watchdog may read its standard input to the end before it is ready.
         let told = ready(sh("test \"$(cat)\" = secret && echo ready 40"), Some("secret")).unwrap();
         assert_eq!(told.pid, 40);
         let started = ready(sh("echo ready 41; read -r line"), None).unwrap();

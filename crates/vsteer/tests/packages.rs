@@ -290,3 +290,31 @@ fn a_removal_is_refused_while_a_plan_is_applied() {
     assert!(undone.status.success(), "{undone:?}");
     assert!(remove(&["remove"]).status.success());
 }
+
+#[test]
+fn a_purge_keeps_journals_of_a_plan_that_is_not_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // The script as it is, with the folders of this test in place of the host's.
+    let text = read("packaging/postremove.sh").replace("/run/systemd/system", "/nonexistent");
+    let text = text.replace("/var/lib/", &format!("{}/lib/", dir.path().display()));
+    let text = text.replace("/etc/", &format!("{}/etc/", dir.path().display()));
+    assert!(!text.contains(" /var") && !text.contains(" /etc"), "{text}");
+    let purge = || Command::new("sh").args(["-c", &text, "postremove.sh", "purge"]).output().unwrap();
+    for folder in ["lib/vsteer", "lib/vsteer-record", "etc/vsteer"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    let how = How::File { path: "knob".into() };
+    let plan = common::plan("title", "knob", how, None, ("a", "b"));
+    let mut journal = Journal::begin(&at("lib/vsteer/journal"), &plan, None, 1).unwrap();
+    let kept = purge();
+    assert!(kept.status.success(), "{kept:?}");
+    assert!(String::from_utf8_lossy(&kept.stderr).contains(&plan.id), "{kept:?}");
+    assert!(
+        at("lib/vsteer/journal").exists() && !at("etc/vsteer").exists() && !at("lib/vsteer-record").exists()
+    );
+    journal.write(Entry::RolledBack).unwrap();
+    drop(journal);
+    assert!(purge().status.success());
+    assert!(!at("lib/vsteer").exists());
+}

@@ -253,7 +253,7 @@ fn libvirt_id(text: &str) -> Option<u32> {
     after.split('-').next()?.parse().ok()
 }
 
-/// As QEMU wants it. Anything else is no VM's: it could be the id that vsteer gives to another process.
+/// The form that QEMU demands. vsteer ignores any other text, which could copy the id of another process.
 fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])

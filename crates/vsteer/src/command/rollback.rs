@@ -3,6 +3,7 @@
 use super::apply::open_actuator;
 use crate::cli::Rollback;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{By, Journal, Receipt, State, Summary, conflicts, journal_folder, rollback};
 use vsteer_core::plan::Plan;
 use vsteer_core::visible::message;
@@ -72,12 +73,13 @@ fn list(journals: &[PathBuf], folder: &Path, json: bool) -> Result<(), Fault> {
     if json {
         crate::text::print_json(&all);
     } else {
-        all.iter().for_each(|s| print!("{}", message(&line(s))));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        all.iter().for_each(|s| print!("{}", message(&line(s, now))));
     }
     the_first_of(faults)
 }
 
-fn line(s: &Summary) -> String {
+fn line(s: &Summary, now_unix_ns: u64) -> String {
     let state = match s.state {
         State::Applied => "applied",
         State::Unfinished => "unfinished",
@@ -85,9 +87,15 @@ fn line(s: &Summary) -> String {
     };
     let on =
         s.connect.as_ref().map_or_else(String::new, |uri| format!(", on {}", crate::text::one_line(uri)));
-    let until = s
-        .undone_at_unix_ns
-        .map_or_else(String::new, |at| format!("\n   undone at {} unless confirmed", crate::clock::text(at)));
+    let until = s.undone_at_unix_ns.map_or_else(String::new, |at| {
+        let clock = crate::clock::text(at);
+        if at < now_unix_ns {
+            // A power cut, or a watchdog that still tries.
+            format!("\n   should have been undone at {clock}; undo it: vsteer rollback {}", s.plan)
+        } else {
+            format!("\n   undone at {clock} unless confirmed")
+        }
+    });
     format!(
         "plan {}: {}\n   {state}, begun at {}{on}{until}\n",
         s.plan,
@@ -132,4 +140,28 @@ fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
         }
     }
     rollback(&mut journal, actuator.as_mut(), By::Rollback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_try_whose_time_is_over_asks_to_be_undone() {
+        let summary = Summary {
+            plan: "48f4".into(),
+            title: "t".into(),
+            state: State::Applied,
+            connect: None,
+            begun_unix_ns: 1_000_000_000,
+            undone_at_unix_ns: Some(9_000_000_000),
+            journal: PathBuf::new(),
+        };
+        assert!(line(&summary, 8_000_000_000).ends_with(" unless confirmed\n"));
+        let late = line(&summary, 10_000_000_000);
+        assert!(
+            late.contains("should have been undone at") && late.ends_with("vsteer rollback 48f4\n"),
+            "{late}"
+        );
+    }
 }
