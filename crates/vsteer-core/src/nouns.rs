@@ -23,6 +23,7 @@ use std::fmt;
 pub use vsphere::{LatencySensitivity, VsphereVm};
 
 mod counters;
+mod differences;
 mod histogram;
 mod pools;
 mod samples;
@@ -557,63 +558,6 @@ impl HostConfig {
     pub fn housekeeping(&self) -> CpuSet {
         let usable = self.topology.usable();
         self.scheduler.as_ref().map_or_else(|| usable.clone(), |s| usable.difference(&s.isolated))
-    }
-
-    /// What differs between this configuration and `now`, one line per difference, for a person; empty when a plan
-    /// made for one holds for the other. QEMU's short-lived worker threads are not compared.
-    pub fn differences(&self, now: &HostConfig) -> Vec<String> {
-        let mut lines = Vec::new();
-        let mut differ = |what: &str, a: String, b: String| {
-            if a != b {
-                lines.push(format!("{what}: was {a}, is {b}"));
-            }
-        };
-        let id = |of: &HostConfig| of.machine_id.clone().unwrap_or_else(|| "unknown".to_owned());
-        differ("machine id", id(self), id(now));
-        differ("kernel", self.kernel.clone(), now.kernel.clone());
-        differ("online pCPUs", self.topology.online().to_string(), now.topology.online().to_string());
-        let layout = |of: &HostConfig| format!("{:?}", of.cgroups).to_lowercase();
-        differ("cgroups", layout(self), layout(now));
-        for old in &self.vms {
-            let Some(new) = now.vm(&old.id) else {
-                differ(&format!("VM {:?}", old.name), "running".into(), "gone".into());
-                continue;
-            };
-            let of = |what: &str| format!("VM {:?}, {what}", old.name);
-            differ(&of("process"), old.pid.to_string(), new.pid.to_string());
-            let weight = |vm: &VmConfig| vm.weight.map_or("unknown".to_owned(), |w| w.to_string());
-            differ(&of("weight"), weight(old), weight(new));
-            differ(&of("limits"), format!("{:?}", old.limits), format!("{:?}", new.limits));
-            differ(&of("pool"), format!("{:?}", old.pool), format!("{:?}", new.pool));
-            differ(&of("memory nodes"), format!("{:?}", old.memory_nodes), format!("{:?}", new.memory_nodes));
-            let settings = |vm: &VmConfig| format!("{:?}", vm.vsphere.as_ref().map(VsphereVm::settings));
-            differ(&of("vSphere's settings"), settings(old), settings(new));
-            differ(
-                &of("guest topology"),
-                format!("{:?}", old.guest_topology),
-                format!("{:?}", new.guest_topology),
-            );
-            differ(
-                &of("real-time budgets"),
-                format!("{:?}", old.rt_budgets),
-                format!("{:?}", new.rt_budgets),
-            );
-            let lasting = |vm: &VmConfig| -> BTreeMap<Tid, VmThread> {
-                vm.threads.iter().filter(|t| t.role != Role::Worker).map(|t| (t.tid, t.clone())).collect()
-            };
-            let (before, after) = (lasting(old), lasting(new));
-            for (tid, t) in &before {
-                let is = after.get(tid).map_or("gone".to_owned(), |n| format!("{n:?}"));
-                differ(&of(&format!("thread {}", t.role)), format!("{t:?}"), is);
-            }
-            for t in after.values().filter(|t| !before.contains_key(&t.tid)) {
-                differ(&of(&format!("thread {}", t.role)), "not there".into(), format!("{t:?}"));
-            }
-        }
-        for new in now.vms.iter().filter(|v| self.vm(&v.id).is_none()) {
-            differ(&format!("VM {:?}", new.name), "not there".into(), "running".into());
-        }
-        lines
     }
 
     /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its

@@ -70,7 +70,16 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
                     path.display()
                 );
             }
-            Some(path) => println!("to apply it: vsteer apply {} --try 60s", path.display()),
+            Some(path) => {
+                // Without it `apply` looks at all VMs of this machine, which may be others.
+                let connect = a
+                    .window
+                    .source
+                    .connect
+                    .as_ref()
+                    .map_or(String::new(), |uri| format!(" --connect {}", text::shell_word(uri)));
+                println!("to apply it: vsteer apply {}{connect} --try 60s", path.display());
+            }
             _ => {}
         }
     }

@@ -143,7 +143,8 @@ fn kept_first(p: &Plan) -> Option<String> {
         |s: &&Step| matches!(&s.change, Change::Class(setting::Class { to, .. }) if to.is_realtime());
     let mut names: Vec<&str> = p.steps.iter().filter(is_raised).map(|s| s.vm_name.as_str()).collect();
     names.dedup();
-    let words: Vec<String> = names.iter().map(|name| format!("--vm {}", quoted(&one_line(name)))).collect();
+    let words: Vec<String> =
+        names.iter().map(|name| format!("--vm {}", shell_word(&one_line(name)))).collect();
     (!words.is_empty()).then(|| {
         format!(
             "   alternative: a real-time class only while the VMs use less than their share:\n     vsteer realtime enable {} --yes\n",
@@ -153,7 +154,7 @@ fn kept_first(p: &Plan) -> Option<String> {
 }
 
 /// A word as a shell reads it.
-fn quoted(word: &str) -> String {
+pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -168,8 +169,8 @@ mod tests {
 
     #[test]
     fn words_for_a_shell() {
-        assert_eq!(quoted("web-1"), "web-1");
-        assert_eq!(quoted("it's *"), "'it'\\''s *'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(shell_word("web-1"), "web-1");
+        assert_eq!(shell_word("it's *"), "'it'\\''s *'");
+        assert_eq!(shell_word(""), "''");
     }
 }

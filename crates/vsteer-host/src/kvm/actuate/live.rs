@@ -14,8 +14,10 @@ use crate::kvm::inventory::Inventory;
 use crate::linux::cgroups::lineage;
 use crate::linux::{sched, task};
 use crate::privilege::{CapabilitySet, lacking};
+use crate::root::Root;
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use std::path::Path;
 use vsteer_core::nouns::{Manager, Role, Tid, VmConfig};
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Step};
@@ -130,7 +132,11 @@ fn write_file(step: &Step, path: &str, text: &str) -> Result<(), Fault> {
         .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
     written.map_err(|e| {
         let refused = |kind, cause: String, help: &str| {
-            fault(kind, step).because(format!("cannot write {text} to {path}: {cause}")).help(help)
+            let what = match text.trim() {
+                "" => format!("cannot empty {path}"),
+                text => format!("cannot write {text} to {path}"),
+            };
+            fault(kind, step).because(format!("{what}: {cause}")).help(help)
         };
         let budget = path.ends_with("cpu.rt_runtime_us");
         match e.raw_os_error().map(Errno::from_raw_os_error) {
@@ -208,6 +214,25 @@ pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Chan
     }
 }
 
+/// Restores a `cpuset.cpus` of cgroup v2 or v1. In cgroup v2 an empty one means all pCPUs of the parent, but the kernel
+/// refuses to empty one while threads are in the cgroup (`validate_change`, kernel/cgroup/cpuset.c, Linux 6.12). Then
+/// it gets the parent's pCPUs by number, which is the same until the parent gets more.
+fn put_cpuset_back(root: &Root, step: &Step, file: &str, former: &str) -> Result<(), Fault> {
+    if !former.is_empty() {
+        return write_file(step, file, former);
+    }
+    let above = Path::new(file).parent().and_then(Path::parent).map(|p| p.join("cpuset.cpus.effective"));
+    let all = above.and_then(|p| task::text(root, p.to_str()?)).map(|t| t.trim().to_owned());
+    let all = all.filter(|cpus| !cpus.is_empty());
+    if all.is_some() && task::text(root, file).map(|now| now.trim().to_owned()) == all {
+        return Ok(());
+    }
+    write_file(step, file, "\n").or_else(|refused| match all {
+        Some(cpus) => write_file(step, file, &cpus),
+        None => Err(refused),
+    })
+}
+
 /// Restores settings that the change itself does not contain, if they still differ: the period without a
 /// quota, cpusets, and the affinity of single threads.
 pub(super) fn put_back(
@@ -224,7 +249,7 @@ pub(super) fn put_back(
     }
     for (file, text) in &former.cpusets {
         if task::text(&inventory.root, file).is_some_and(|now| now.trim() != text) {
-            write_file(step, file, if text.is_empty() { "\n" } else { text })?;
+            put_cpuset_back(&inventory.root, step, file, text)?;
         }
     }
     for (tid, cpus) in &former.affinities {

@@ -1,0 +1,177 @@
+//! In what do two configurations of one host differ, so that a plan made for one does not hold for the other?
+
+use super::{CpuPool, GuestTopology, HostConfig, Limits, Quota, Role, Tid, VmConfig, VmThread};
+use crate::CpuSet;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+impl HostConfig {
+    /// What differs between this configuration and `now`, one line per difference, for a person; empty when a plan
+    /// made for one holds for the other. QEMU's short-lived worker threads are not compared.
+    pub fn differences(&self, now: &HostConfig) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut differ = |what: &str, a: String, b: String| {
+            if a != b {
+                lines.push(format!("{what}: was {a}, is {b}"));
+            }
+        };
+        let id = |of: &HostConfig| of.machine_id.clone().unwrap_or_else(|| "unknown".to_owned());
+        differ("machine id", id(self), id(now));
+        differ("kernel", self.kernel.clone(), now.kernel.clone());
+        differ("online pCPUs", self.topology.online().to_string(), now.topology.online().to_string());
+        let layout = |of: &HostConfig| format!("{:?}", of.cgroups).to_lowercase();
+        differ("cgroups", layout(self), layout(now));
+        for old in &self.vms {
+            match now.vm(&old.id) {
+                None => lines.push(format!("VM {:?} does not run any more", old.name)),
+                // Its threads are others, so comparing them says nothing more.
+                Some(new) if new.pid != old.pid => lines.push(format!(
+                    "VM {:?} was restarted: it was process {}, and is process {}",
+                    old.name, old.pid, new.pid
+                )),
+                Some(new) => lines.extend(of_vm(old, new)),
+            }
+        }
+        let came = now.vms.iter().filter(|v| self.vm(&v.id).is_none());
+        lines.extend(came.map(|new| format!("VM {:?} did not run then", new.name)));
+        lines
+    }
+}
+
+/// What differs between a VM and the same VM later, in the same process.
+fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut differ = |what: &str, a: String, b: String| {
+        if a != b {
+            lines.push(format!("VM {:?}, {what}: was {a}, is {b}", old.name));
+        }
+    };
+    differ("weight", or_none(old.weight), or_none(new.weight));
+    differ("limits", limits(&old.limits), limits(&new.limits));
+    differ("pool", pool(old.pool.as_ref()), pool(new.pool.as_ref()));
+    differ("memory nodes", or_none(old.memory_nodes.as_ref()), or_none(new.memory_nodes.as_ref()));
+    let settings =
+        |vm: &VmConfig| or_none(vm.vsphere.as_ref().map(|v| crate::canonical::json(&v.settings())));
+    differ("vSphere's settings", settings(old), settings(new));
+    differ("guest topology", topology(old.guest_topology), topology(new.guest_topology));
+    differ("real-time budgets", budgets(old), budgets(new));
+    let lasting = |vm: &VmConfig| -> BTreeMap<Tid, VmThread> {
+        vm.threads.iter().filter(|t| t.role != Role::Worker).map(|t| (t.tid, t.clone())).collect()
+    };
+    let (before, after) = (lasting(old), lasting(new));
+    for (tid, t) in &before {
+        let is = after.get(tid).map_or("gone".to_owned(), thread);
+        differ(&format!("thread {} ({})", tid.0, t.role), thread(t), is);
+    }
+    for t in after.values().filter(|t| !before.contains_key(&t.tid)) {
+        differ(&format!("thread {} ({})", t.tid.0, t.role), "not there".into(), thread(t));
+    }
+    lines
+}
+
+fn or_none(value: Option<impl Display>) -> String {
+    value.map_or("none".to_owned(), |v| v.to_string())
+}
+
+/// Every field of a thread, since each is a precondition.
+fn thread(t: &VmThread) -> String {
+    let cpus = |of: Option<&CpuSet>, what: &str| of.map_or(String::new(), |c| format!(", {what} {c}"));
+    let class = t.class.map_or(String::new(), |c| format!(", {c}"));
+    let cgroup = t.cgroup.as_ref().map_or(String::new(), |c| format!(", cgroup {c}"));
+    let reserved = t.reserved.map_or(String::new(), |r| format!(", reserved {r}"));
+    format!(
+        "{} on pCPUs {}{class}{cgroup}{}{reserved}",
+        t.role,
+        t.affinity,
+        cpus(t.prefers.as_ref(), "prefers")
+    )
+}
+
+fn limits(of: &Limits) -> String {
+    let one = |quota: Option<Quota>| {
+        quota.map_or("none".to_owned(), |q| {
+            format!("{:.2} CPUs ({}/{} µs)", q.cpus(), q.quota_us, q.period_us)
+        })
+    };
+    format!("per vCPU {}, emulator {}, whole VM {}", one(of.per_vcpu), one(of.emulator), one(of.whole_vm))
+}
+
+fn pool(of: Option<&CpuPool>) -> String {
+    of.map_or("none".to_owned(), |p| {
+        let set = p.parameters.iter().map(|(name, value)| format!(" {name}={value}")).collect::<String>();
+        format!("{p}{set}")
+    })
+}
+
+fn topology(of: Option<GuestTopology>) -> String {
+    let count = |n: u32, what: &str| crate::plural::counted(n, what);
+    of.map_or("unknown".to_owned(), |t| {
+        [count(t.sockets, "socket"), count(t.cores, "core"), count(t.threads, "thread")].join(" x ")
+    })
+}
+
+fn budgets(of: &VmConfig) -> String {
+    let one = |b: &super::RtBudget| format!("{} {}/{} µs", b.cgroup, b.runtime_us, b.period_us);
+    match of.rt_budgets.as_slice() {
+        [] => "none".to_owned(),
+        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nouns::{CgroupLayout, CpuWeight, SchedClass, VmId};
+    use crate::topology::machine;
+
+    fn host(vm: VmConfig) -> HostConfig {
+        HostConfig {
+            hostname: "h".into(),
+            machine_id: None,
+            kernel: "6.12".into(),
+            topology: machine(1, 2, 1, 1).unwrap(),
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms: vec![vm],
+        }
+    }
+
+    fn vm() -> VmConfig {
+        let mut vm = VmConfig::new(VmId("1".into()), "web", 100);
+        vm.threads = vec![VmThread {
+            tid: Tid(101),
+            role: Role::Vcpu(0),
+            affinity: CpuSet::first(2),
+            class: Some(SchedClass::Other(0)),
+            cgroup: Some("/machine/web".into()),
+            prefers: None,
+            reserved: None,
+        }];
+        vm
+    }
+
+    #[test]
+    fn people_read_what_changed() {
+        let before = host(vm());
+        assert!(before.differences(&before.clone()).is_empty());
+        let mut changed = vm();
+        changed.weight = Some(CpuWeight::Weight(50));
+        changed.limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 100_000 });
+        changed.threads[0].affinity = CpuSet::single(1);
+        let lines = before.differences(&host(changed)).join("\n");
+        for shown in [
+            "VM \"web\", weight: was none, is weight 50",
+            "whole VM 0.50 CPUs (50000/100000 µs)",
+            "VM \"web\", thread 101 (vcpu0): was vcpu0 on pCPUs 0-1, other, cgroup /machine/web, is vcpu0 on pCPUs 1,",
+        ] {
+            assert!(lines.contains(shown), "{shown} is not in:\n{lines}");
+        }
+        assert!(!lines.contains("Some(") && !lines.contains("Tid("), "Rust's own form: {lines}");
+        // Of a VM that was restarted only that is said.
+        let mut restarted = vm();
+        restarted.pid = 200;
+        restarted.threads[0].tid = Tid(201);
+        let lines = before.differences(&host(restarted));
+        assert_eq!(lines, ["VM \"web\" was restarted: it was process 100, and is process 200"]);
+    }
+}
