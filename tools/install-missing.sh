@@ -6,7 +6,7 @@
 # never removes a package: on a host with a hypervisor of its own (Proxmox) Debian's QEMU would replace that one.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|demo|lab|test|all|bench|docs|packages}
+purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|demo|lab|test|all|bench|docs|packages|release}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -15,10 +15,12 @@ need() { # need PROGRAM-OR-FILE PACKAGE
 	esac || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac
 }
 
-if [ "$purpose" = docs ] || [ "$purpose" = packages ]; then
+case $purpose in
+docs | packages | release | test | all)
 	need python3 python3
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
-fi
+	;;
+esac
 # Debian's users have no /usr/sbin in their PATH, where libvirtd is.
 PATH=$PATH:/usr/sbin:/sbin
 multiarch=$(cc -print-multiarch 2>/dev/null || gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
@@ -140,15 +142,25 @@ case $purpose in
 all)
 	need mplayer mplayer
 	need ffmpeg ffmpeg
+	;;
+esac
+case $purpose in
+test | all)
 	need mmdebstrap mmdebstrap # a Debian host with systemd
 	need mke2fs e2fsprogs
 	need ssh openssh-client
 	;;
 esac
 case $purpose in
-packages)
+packages | release | test | all)
 	need strip binutils
 	need dpkg-shlibdeps dpkg-dev
+	;;
+esac
+case $purpose in
+release)
+	need qemu-aarch64-static qemu-user-static # runs the programs for ARM64
+	need minisign minisign
 	;;
 esac
 case $purpose in

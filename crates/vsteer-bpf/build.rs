@@ -16,6 +16,7 @@ fn main() {
     let multiarch = Command::new("cc").arg("-print-multiarch").output().ok();
     let multiarch = multiarch.and_then(|o| String::from_utf8(o.stdout).ok()).unwrap_or_default();
 
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     for program in ["observer", "realtime"] {
         let source = format!("src/bpf/{program}.bpf.c");
@@ -23,6 +24,9 @@ fn main() {
             .args(["-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror", "-Wno-unused-function"])
             .arg(format!("-D__TARGET_ARCH_{arch}"))
             .arg(format!("-I{libbpf}"))
+            // The object names its sources for the verifier's messages: by paths that are the same on every machine.
+            .arg(format!("-ffile-prefix-map={libbpf}=libbpf"))
+            .arg(format!("-ffile-prefix-map={here}=vsteer-bpf"))
             .arg(format!("-I/usr/include/{}", multiarch.trim()))
             .args(["-c", &source, "-o"])
             .arg(out.join(format!("{program}.bpf.o")))

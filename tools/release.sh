@@ -1,0 +1,71 @@
+#!/bin/sh
+# Makes a release in target/dist/vsteer-VERSION: portable programs for x86-64 and ARM64, packages, the source, a list of
+# what is in them (CycloneDX), SHA256SUMS, and with a key its signature.
+#
+# usage: tools/release.sh [ARCH...]    default: x86_64 aarch64
+#   SIGN=FILE  a secret key of minisign: minisign -G makes one
+set -eu
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- x86_64 aarch64
+VERSION=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+native=$(uname -m)
+out=target/dist/vsteer-$VERSION
+tools=target/release-tools
+began=$(date +%s)
+say() { echo "release: $(($(date +%s) - began)) s: $*"; }
+
+[ -z "$(git status --porcelain 2>/dev/null)" ] || echo "warning: the tree has changes that are not committed; the source archive lacks them" >&2
+rm -rf "$out"
+mkdir -p "$out"
+
+# A program of another machine type is run by qemu-user: its manual pages and completions are its own.
+runner() {
+	if [ "$1" = "$native" ]; then return; fi
+	command -v "qemu-$1-static" >/dev/null 2>&1 || { echo "error: qemu-$1-static is missing: tools/install-missing.sh release" >&2; exit 3; }
+	echo "qemu-$1-static -L $PWD/$tools/$1/system"
+}
+debian() { if [ "$1" = aarch64 ]; then echo arm64; else echo amd64; fi; }
+
+for arch; do
+	say "building for $arch (5 to 10 minutes)"
+	tools/release/build.sh "$arch"
+done
+rm -rf target/packages
+for arch; do
+	say "packages of $arch"
+	run=$(runner "$arch")
+	VSTEER_RUN=$run VSTEER_PROGRAMS=target/dist/$arch VSTEER_ARCH=$(debian "$arch") tools/packages.sh vsteer
+	cp target/packages/*.deb target/packages/*.rpm "$out/"
+	tree=$tools/vsteer-$VERSION-$arch
+	rm -rf "$tree"
+	mkdir -p "$tree"
+	VSTEER_LIST=no VSTEER_RUN=$run VSTEER_PROGRAMS=target/dist/$arch PREFIX=/usr/local DESTDIR=$tree tools/install.sh install vsteer
+	mv "$tree/usr/local"/* "$tree/"
+	rm -r "$tree/usr"
+	tar -C "$tools" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "${tree##*/}" |
+		gzip -9n >"$out/vsteer-$VERSION-$arch-linux.tar.gz"
+	rm -r "$tree"
+done
+
+say "the source, and the list of crates"
+git archive --format=tar --prefix="vsteer-$VERSION/" HEAD | gzip -9n >"$out/vsteer-$VERSION.tar.gz"
+[ -x "$tools/bin/cargo-cyclonedx" ] || cargo install -q --locked --version 0.5.9 --root "$tools" cargo-cyclonedx
+# It writes beside each crate's description, so it works on a copy.
+rm -rf "$tools/listed"
+mkdir "$tools/listed"
+git archive HEAD | tar -xf - -C "$tools/listed"
+(cd "$tools/listed" && PATH="$OLDPWD/$tools/bin:$PATH" cargo cyclonedx -q --manifest-path crates/vsteer/Cargo.toml --format json --target x86_64-unknown-linux-gnu --override-filename bom)
+# Paths of this machine are nobody's business.
+sed "s|$PWD/$tools/listed|/vsteer|g" "$tools/listed/crates/vsteer/bom.json" >"$out/vsteer-$VERSION.cdx.json"
+rm -rf "$tools/listed"
+
+(cd "$out" && sha256sum -- * >SHA256SUMS)
+if [ -n "${SIGN:-}" ]; then
+	minisign -S -s "$SIGN" -m "$out/SHA256SUMS" -t "vsteer $VERSION"
+else
+	echo "note: SHA256SUMS is not signed. To sign: minisign -G (once), then make release SIGN=minisign.key"
+fi
+say "done"
+ls -l "$out"
