@@ -1,0 +1,131 @@
+//! Does the package work on a real Debian host with systemd, as a person would use it?
+//!
+//! Each claim is a command in the host, and what it must do. They follow one another: install, look, change, undo, record,
+//! upgrade, reboot, lose the power, remove. The package is the newest in target/packages; the one that is upgraded is the
+//! same with a lower version.
+
+mod change;
+mod look;
+mod package;
+mod services;
+
+use super::{Bench, Case, Findings, Minutes};
+use crate::installed::host::{Host, Ran};
+use crate::installed::image::Image;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// The case; see the head of this file.
+pub const CASE: Case = Case {
+    name: "installed",
+    doc: "the package on a Debian host with systemd: install, observe, change, undo, record, reboot, remove",
+    in_test: true,
+    minutes: Minutes::new(5.0, 20.0),
+    beside: true,
+    run,
+};
+
+/// The releases; the short case takes the first.
+const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+/// `systemd-analyze security` rates from 0 (safe) to 10.
+const EXPOSURE: f64 = 3.0;
+
+/// The version that is upgraded.
+const FORMER: &str = "0.0.1";
+const PLAN: &str = "vsteer plan --for 3s --set spin:weight=50 -o /root/plan.json";
+const SHARES: &str = "virsh schedinfo spin | sed -n 's/^cpu_shares *: //p'";
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let package = package()?;
+    let former = package::with_version(&package, FORMER, &bench.output)?;
+    let releases = if bench.full { &RELEASES[..] } else { &RELEASES[..1] };
+    let mut findings = Findings::default();
+    let mut figures = Vec::new();
+    for release in releases {
+        let image = Image::of(&bench.lab.cache, release)?;
+        let begun = Instant::now();
+        eprintln!("vsteer-lab: installed: {release}: booting, and installing the package");
+        let host = Host::boot(&image, &bench.output.join(format!("installed-{release}")))?;
+        let mut on = On { host, release, findings: &mut findings };
+        on.installs(&former, &package)?;
+        for stage in STAGES.iter().filter(|s| bench.full || s.short) {
+            eprintln!("vsteer-lab: installed: {release}: {}", stage.what);
+            (stage.run)(&mut on)?;
+        }
+        figures.push(json!({ "release": release, "seconds": begun.elapsed().as_secs_f64() }));
+    }
+    findings.figures = json!(figures);
+    Ok(findings)
+}
+
+/// A part of the case.
+struct Stage {
+    what: &'static str,
+    /// Does the short case have it?
+    short: bool,
+    run: fn(&mut On<'_>) -> Result<(), Fault>,
+}
+
+/// What follows the installation.
+const STAGES: [Stage; 9] = [
+    Stage { what: "observing two VMs of libvirt", short: true, run: |on| on.observes() },
+    Stage { what: "trying, confirming and undoing a weight", short: true, run: |on| on.changes() },
+    Stage { what: "every setting, live and in the definition", short: false, run: |on| on.sets() },
+    Stage {
+        what: "a QEMU without libvirt, and a user's own libvirt",
+        short: false,
+        run: |on| on.sets_elsewhere(),
+    },
+    Stage { what: "keeping a service level by the unit", short: false, run: |on| on.steers() },
+    Stage { what: "recording by the unit", short: true, run: |on| on.records() },
+    Stage { what: "upgrading the package", short: true, run: |on| on.upgrades() },
+    Stage { what: "rebooting, and cutting the power", short: true, run: |on| on.survives() },
+    Stage { what: "removing the package", short: true, run: |on| on.leaves() },
+];
+
+/// The newest package of `make packages` or `make test`.
+fn package() -> Result<PathBuf, Fault> {
+    let folder = Path::new("target/packages");
+    let named = |p: &PathBuf| {
+        let name = p.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("vsteer_") && name.ends_with(".deb")
+    };
+    let all = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).filter(named);
+    all.max_by_key(|p| p.metadata().and_then(|m| m.modified()).ok()).ok_or_else(|| {
+        Fault::new(FaultKind::NothingThere, format!("{} has no vsteer_*.deb", folder.display()))
+            .help("run make packages, and this in the project's folder")
+    })
+}
+
+struct On<'a> {
+    host: Host,
+    release: &'static str,
+    findings: &'a mut Findings,
+}
+
+impl On<'_> {
+    /// A claim about one command.
+    fn claim(&mut self, claim: &str, script: &str, holds: impl Fn(&Ran) -> bool) -> Result<Ran, Fault> {
+        self.claim_as("root", claim, script, holds)
+    }
+
+    fn claim_as(
+        &mut self,
+        user: &str,
+        claim: &str,
+        script: &str,
+        holds: impl Fn(&Ran) -> bool,
+    ) -> Result<Ran, Fault> {
+        let ran = self.host.run_as(user, script, Duration::from_secs(180))?;
+        let held = holds(&ran);
+        let found = if held { ran.told() } else { format!("`{}`: {}", script.trim(), ran.told()) };
+        self.findings.claim(format!("{}: {claim}", self.release), held, found);
+        Ok(ran)
+    }
+
+    fn shares(&mut self, claim: &str, wanted: &str) -> Result<(), Fault> {
+        self.claim(claim, SHARES, |r| r.out == wanted).map(|_| ())
+    }
+}
