@@ -60,7 +60,7 @@ pub const AGENT_LOGIN_TIME: Duration = Duration::from_secs(40);
 pub const AGENT_OPEN_TIME: Duration = Duration::from_secs(60);
 /// An agent's answer to any other request, from the request to its last byte.
 pub const AGENT_TIME: Duration = Duration::from_secs(30);
-/// How long a pipe to or from an agent may take none of a message that is written.
+/// How long the other side of a pipe to or from an agent may take nothing of what is written.
 pub const AGENT_WRITE_TIME: Duration = Duration::from_secs(30);
 /// An agent ends if it hears nothing for this long. vsteer sends something every fifth of this time.
 pub const AGENT_SILENCE: Duration = Duration::from_secs(300);

@@ -7,7 +7,7 @@
 //! A request comes from any holder of a key for ssh, so it has a limit in bytes. An answer that the other side does
 //! not read has a limit in time.
 //!
-//! Left out: hosts that only a URI leads to (vSphere, captured hosts). Ask those from here.
+//! GAP(ssh-audit): no request reads files for `audit` and `capture`. Left out: hosts that only a URI leads to (vSphere, captured hosts). Ask those from here.
 
 use crate::backend::{Host, Request as Asked, Timers};
 use crate::backends;

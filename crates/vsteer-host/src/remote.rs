@@ -25,6 +25,7 @@ use copy::Copy;
 use link::Link;
 pub use link::end_all;
 use std::collections::BTreeSet;
+use std::time::Duration;
 pub use target::Target;
 use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
@@ -93,14 +94,6 @@ pub struct RemoteHost {
     newest_ns: u64,
 }
 
-/// What an answer holds besides its batch.
-#[derive(Default)]
-struct News {
-    config: Option<HostConfig>,
-    collector: Option<Collector>,
-    notes: Vec<String>,
-}
-
 impl RemoteHost {
     /// Connects, and starts to count there.
     ///
@@ -134,14 +127,13 @@ impl RemoteHost {
                 .help("use patterns, for example --vm 'web*'"));
         }
         link.send(&request, limits::AGENT_WRITE_TIME)?;
-        let answer = answer(&mut link, limits::AGENT_OPEN_TIME)?;
-        let (_, news) = checked(&link, answer, 0)?;
-        let (Some(config), Some(collector)) = (news.config, news.collector) else {
+        let answer = answer(&mut link, limits::AGENT_OPEN_TIME, 0)?;
+        let (Some(config), Some(collector)) = (answer.config, answer.collector) else {
             return Err(link.strange("its first answer has no configuration"));
         };
         link.keep();
         let mut host = RemoteHost { link, config, collector, notes, noted: BTreeSet::new(), newest_ns: 0 };
-        host.note(news.notes);
+        host.note(answer.notes);
         Ok(host)
     }
 
@@ -156,16 +148,15 @@ impl RemoteHost {
 
     fn ask(&mut self, request: &wire::Request) -> Result<Option<Batch>, Fault> {
         self.link.send(&line_of(request), limits::AGENT_WRITE_TIME)?;
-        let answer = answer(&mut self.link, limits::AGENT_TIME)?;
-        let (batch, news) = checked(&self.link, answer, self.newest_ns)?;
-        self.note(news.notes);
-        if let Some(config) = news.config {
+        let answer = answer(&mut self.link, limits::AGENT_TIME, self.newest_ns)?;
+        self.note(answer.notes);
+        if let Some(config) = answer.config {
             self.config = config;
         }
-        if let Some(collector) = news.collector {
+        if let Some(collector) = answer.collector {
             self.collector = collector;
         }
-        Ok(batch)
+        Ok(answer.batch)
     }
 }
 
@@ -188,29 +179,42 @@ fn greet(link: &Link, line: &[u8]) -> Result<(), Fault> {
 }
 
 /// The agent's answer, or the fault in it.
-fn answer(link: &mut Link, within: std::time::Duration) -> Result<Answer, Fault> {
+fn answer(link: &mut Link, within: Duration, newest_ns: u64) -> Result<Answer, Fault> {
     let line = link.line(limits::AGENT_ANSWER, within)?;
-    let answer: Answer = serde_json::from_slice(&line)
-        .map_err(|e| link.strange(&format!("its answer is malformed: {}", cut(&e.to_string()))))?;
+    let answer = understood(&line, newest_ns).map_err(|odd| match odd {
+        Odd::Malformed(why) => link.strange(&format!("its answer is malformed: {why}")),
+        Odd::Impossible(why) => {
+            Fault::new(FaultKind::BadInput, format!("{} sends values that cannot be right", link.host()))
+                .because(why)
+                .help("check that host: its vsteer is broken or was replaced")
+        }
+    })?;
     match answer.fault {
         Some(told) => Err(told.fault(link.host())),
         None => Ok(answer),
     }
 }
 
-/// What the answer holds, if it can be.
-fn checked(link: &Link, answer: Answer, newest_ns: u64) -> Result<(Option<Batch>, News), Fault> {
-    let Answer { batch, config, collector, mut notes, .. } = answer;
-    let cannot = |why: String| {
-        Fault::new(FaultKind::BadInput, format!("{} sends values that cannot be right", link.host()))
-            .because(why)
-            .help("check that host: its vsteer is broken or was replaced")
-    };
-    config.iter().try_for_each(check::config).map_err(cannot)?;
-    collector.iter().try_for_each(check::collector).map_err(cannot)?;
-    batch.iter().try_for_each(|b| check::batch(b, newest_ns)).map_err(cannot)?;
-    notes.truncate(limits::NOTES);
-    Ok((batch, News { config, collector, notes }))
+/// Why an answer is refused.
+#[derive(Debug)]
+pub enum Odd {
+    /// It is not an answer.
+    Malformed(String),
+    /// It holds what cannot be.
+    Impossible(String),
+}
+
+/// What an agent's line says, after a sample whose clock showed `newest_ns`.
+///
+/// # Errors
+/// Why it is refused.
+pub fn understood(line: &[u8], newest_ns: u64) -> Result<Answer, Odd> {
+    let mut answer: Answer = serde_json::from_slice(line).map_err(|e| Odd::Malformed(cut(&e.to_string())))?;
+    answer.config.iter().try_for_each(check::config).map_err(Odd::Impossible)?;
+    answer.collector.iter().try_for_each(check::collector).map_err(Odd::Impossible)?;
+    answer.batch.iter().try_for_each(|b| check::batch(b, newest_ns)).map_err(Odd::Impossible)?;
+    answer.notes.truncate(limits::NOTES);
+    Ok(answer)
 }
 
 impl Observe for RemoteHost {

@@ -5,7 +5,7 @@
 //! Left out: opening and printing, which the caller does.
 
 use crate::backend::Host;
-use crate::pace::{Pace, due};
+use crate::pace::Pace;
 use crate::remote;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ fn host_of(uri: &str) -> &str {
     let rest = after_scheme(uri);
     if rest == uri || rest.starts_with('/') {
         // A file, or a service of this machine.
-        return uri.rsplit('/').find(|part| !part.is_empty()).unwrap_or(uri);
+        return uri.rsplit(['/', ':']).find(|part| !part.is_empty()).unwrap_or(uri);
     }
     let place = rest.split(['/', '?']).next().unwrap_or_default();
     let host = place.rsplit_once('@').map_or(place, |(_, host)| host);
@@ -160,7 +160,7 @@ impl Watch {
     /// Sleeps; `true` if it is over. The interval may become shorter meanwhile.
     fn sleep(&self, since: Instant, pace: &dyn Pace) -> bool {
         loop {
-            let (now, end) = (Instant::now(), due(since, self.interval()));
+            let (now, end) = (Instant::now(), since + self.interval());
             if self.over.load(Ordering::Relaxed) {
                 return true;
             }
@@ -233,6 +233,7 @@ mod tests {
         assert_eq!(named(&["ssh://root@a", "ssh://b", "ssh://me@a:22"]), ["root@a", "b", "me@a:22"]);
         assert_eq!(named(&["ssh://a", "qemu+ssh://a"]), ["a-1", "a-2"]);
         assert_eq!(named(&["ssh://[::1]:22", "tree:/x/y/", "qemu:///system"]), ["::1", "y", "system"]);
+        assert_eq!(named(&["tree:a", "xen:"]), ["a", "xen"]);
         for odd in ["tree:..", "ssh://../../etc", "ssh://-x", "x", "", "/"] {
             let name = &named(&[odd])[0];
             assert!(

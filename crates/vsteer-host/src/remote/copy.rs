@@ -156,6 +156,21 @@ mod tests {
     }
 
     #[test]
+    fn another_machine_type_is_refused_before_anything_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let got = dir.path().join("got");
+        let mut program = Command::new("sh");
+        program.args(["-c", &format!("echo ready riscv32; cat >{}", got.display())]);
+        let mut link = Link::run(program, "far").unwrap();
+        let fault = Copy::of(vec![7; 1000]).send(&mut link).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        assert!(fault.to_string().contains("riscv32") && fault.to_string().contains("install vsteer there"));
+        drop(link);
+        let sent = std::fs::read(got).unwrap_or_default();
+        assert!(!sent.contains(&7), "{} bytes", sent.len());
+    }
+
+    #[test]
     fn the_script_has_nothing_that_login_shells_read_in_their_own_way() {
         assert!(!SCRIPT.contains(['\'', '!', '\n']));
         for code in [NO_FOLDER, WRONG_HASH, NO_PROGRAM] {

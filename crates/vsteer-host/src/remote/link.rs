@@ -148,7 +148,6 @@ impl Link {
     /// # Errors
     /// `Failed` if the link is lost, or takes none of them for a while.
     pub fn send(&mut self, bytes: &[u8], limit: Duration) -> Result<(), Fault> {
-        let limit = limit.min(limits::AGENT_WRITE_TIME);
         let sent = self.input().as_ref().is_some_and(|input| write_within(input.as_fd(), bytes, limit));
         if sent { Ok(()) } else { Err(self.ended()) }
     }

@@ -52,26 +52,27 @@ impl Target {
             (true, _) => return Err(bad("its path is neither /system nor /session")),
         };
         let (user, host) = place.rsplit_once('@').map_or((None, place), |(user, host)| (Some(user), host));
-        if user.is_some_and(|user| !is_plain(user, "._-+@")) {
-            return Err(bad(
-                "the user's name is empty, begins with -, or has a character that is not allowed",
-            ));
+        if let Some(why) = user.and_then(|user| odd(user, "._-+@")) {
+            return Err(bad(&format!("the user's name {why}")));
         }
         let (host, port) = host_and_port(host).ok_or_else(|| bad("the text after the host is not a port"))?;
-        if !is_plain(host, "._-:%") {
-            return Err(bad(
-                "the host's name is empty, begins with -, or has a character that is not allowed",
-            ));
+        if let Some(why) = odd(host, "._-:%") {
+            return Err(bad(&format!("the host's name {why}")));
         }
         let destination = user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}"));
         Ok(Target { destination, port, libvirt })
     }
 }
 
-/// Letters and digits, these signs, and no begin that a program would read as an option.
-fn is_plain(name: &str, signs: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || signs.contains(c);
-    !name.is_empty() && !name.starts_with('-') && name.chars().all(allowed)
+/// Why a name is refused: it has other characters than letters, digits and these signs, or a program would read it as
+/// an option.
+fn odd(name: &str, signs: &str) -> Option<String> {
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || signs.contains(*c);
+    match name.chars().find(|c| !allowed(c)) {
+        _ if name.is_empty() => Some("is empty".to_owned()),
+        _ if name.starts_with('-') => Some("begins with -".to_owned()),
+        other => other.map(|c| format!("has the character {c:?}")),
+    }
 }
 
 /// `host:22`, `[::1]:22`. A colon in a host's name is only for an address in brackets.

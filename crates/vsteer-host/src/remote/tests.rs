@@ -2,7 +2,7 @@
 
 use super::*;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const HELLO: &str = r#"echo '{"vsteer_agent":{"protocol":1,"version":"0.1.0","host":"far"}}'; "#;
 

@@ -201,15 +201,17 @@ pub fn timeout(left: Duration) -> Timespec {
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
 }
 
-/// Writes all of it to a descriptor that does not block. `false`: the other side takes none of it for `limit`, or is
-/// gone.
+/// Writes all of it to a descriptor that does not block. `false`: the other side takes none of it for
+/// [`limits::AGENT_WRITE_TIME`], does not take all of it within `limit`, or is gone.
 pub fn write_within(to: BorrowedFd<'_>, mut bytes: &[u8], limit: Duration) -> bool {
-    let mut deadline = Instant::now() + limit;
+    let end = Instant::now() + limit;
+    let stall = || end.min(Instant::now() + limits::AGENT_WRITE_TIME);
+    let mut deadline = stall();
     while !bytes.is_empty() {
         match write(to, bytes) {
             Ok(n) => {
                 bytes = &bytes[n..];
-                deadline = Instant::now() + limit;
+                deadline = stall();
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
