@@ -25,10 +25,13 @@ use vsteer_core::{Fault, FaultKind};
 /// How often to look for a signal, where none ends the wait.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Opens a host for what is asked.
+pub type Opening = dyn Fn(&Open) -> Result<Box<dyn Host>, Fault>;
+
 /// What the agent has for its whole run.
 pub struct Terms<'a> {
-    /// Opens this host for what is asked.
-    pub open: &'a dyn Fn(&Open) -> Result<Box<dyn Host>, Fault>,
+    /// Opens this host.
+    pub open: &'a Opening,
     /// How long it stays without a request.
     pub silence: Duration,
     /// Has somebody asked it to end?

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   vsteer topology
-  vsteer topology --root captured --json    Read a captured machine
-  vsteer topology --connect ssh://root@host Read another host")]
+  vsteer topology --root captured --json    Read a captured machine")]
 pub struct TopologyArgs {
     /// Read the machine whose /sys and /proc were captured in FOLDER
     #[arg(long, value_name = "FOLDER", default_value = "/")]

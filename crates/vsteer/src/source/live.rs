@@ -114,14 +114,14 @@ pub fn observe(source: &Source, length: Duration) -> Result<Stretch, Fault> {
     observe_opened(host, source, length, &interrupt)
 }
 
+/// A host's name, and what was observed there.
+pub type OfHost = (String, Result<Stretch, Fault>);
+
 /// Observes several hosts for `length` at the same time. The result has them in the order of the command line.
 ///
 /// # Errors
 /// `Usage` for a host that is named twice. A host that fails does not stop the others.
-pub fn observe_each(
-    source: &Source,
-    length: Duration,
-) -> Result<Vec<(String, Result<Stretch, Fault>)>, Fault> {
+pub fn observe_each(source: &Source, length: Duration) -> Result<Vec<OfHost>, Fault> {
     let (names, each) = (several::names(&source.connect)?, source.each());
     let interrupt = Interrupt::listen();
     let results = several::side_by_side(each.len(), &interrupt, &|i| {
