@@ -18,13 +18,6 @@ use std::fmt::Write as _;
 use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
 
-/// The script ends with these codes if no folder fits, if the hash differs, and if a program is missing.
-pub const NO_FOLDER: i32 = 90;
-/// See [`NO_FOLDER`].
-pub const WRONG_HASH: i32 = 91;
-/// See [`NO_FOLDER`].
-pub const NO_PROGRAM: i32 = 92;
-
 /// Begins the line in which the script names its machine.
 const READY: &str = "ready ";
 
@@ -108,6 +101,7 @@ impl Copy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::link::{NO_FOLDER, NO_PROGRAM, WRONG_HASH};
     use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Command, Stdio};
 

@@ -10,7 +10,6 @@
 //! Left out: a new connection after a lost one. GAP(ssh-reconnect): the counters of the agent are gone with it, so the
 //! command ends with a fault.
 
-use super::copy::{NO_FOLDER, NO_PROGRAM, WRONG_HASH};
 use super::target::Target;
 use super::wire::{Lines, Request, cut, line_of, timeout, write_within};
 use crate::privilege::{CapabilitySet, Kept, confine};
@@ -39,6 +38,13 @@ const LINK_LOST: i32 = 255;
 const NOT_FOUND: i32 = 127;
 /// The code of a vsteer that has no such command.
 const USAGE: i32 = FaultKind::Usage.exit_code() as i32;
+
+/// Codes of the script that receives a copy of vsteer: no folder fits.
+pub(super) const NO_FOLDER: i32 = 90;
+/// The hash differs.
+pub(super) const WRONG_HASH: i32 = 91;
+/// A program is missing.
+pub(super) const NO_PROGRAM: i32 = 92;
 
 /// The process groups of ssh that run.
 static LIVE: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
