@@ -109,6 +109,21 @@ impl Hosts {
         symlink(VSTEER, self.path("installed/vsteer")).unwrap();
     }
 
+    /// The firmware sleeps now and then. After it, the first vCPU is never asleep.
+    fn wait_until_busy(&self) {
+        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.vm.pid())).unwrap().flatten();
+        let runs = || {
+            let stats = tasks().filter_map(|t| std::fs::read_to_string(t.path().join("stat")).ok());
+            stats.filter(|s| s.contains("(CPU 0/TCG) R ")).count() == 1
+        };
+        let (begun, mut busy) = (Instant::now(), 0);
+        while busy < 40 {
+            busy = if runs() { busy + 1 } else { 0 };
+            assert!(begun.elapsed() < Duration::from_secs(60), "the VM has not booted its sector");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let mut c = Command::new(program);
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
@@ -207,6 +222,7 @@ fn leftovers() -> Vec<PathBuf> {
 fn another_host_is_measured_as_this_one_is() {
     let hosts = Hosts::start("measured");
     hosts.install();
+    hosts.wait_until_busy();
     for collector in ["ebpf", "schedstat"] {
         let line = format!("diagnose --json --for 4s --collector {collector}");
         let far = hosts.vsteer(&format!("{line} --connect ssh://root@one")).spawn().unwrap();

@@ -40,9 +40,9 @@ impl Qemu {
     #[allow(dead_code)]
     pub fn busy(test: &str, folder: &Path) -> Qemu {
         let disk = folder.join("busy.img");
-        let mut sector = [0; 512];
+        let mut sector = vec![0; 1 << 20];
         sector[..2].copy_from_slice(&[0xeb, 0xfe]);
-        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        sector[510..512].copy_from_slice(&[0x55, 0xaa]);
         std::fs::write(&disk, sector).unwrap();
         // The owner of the QEMU reads it.
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
@@ -56,7 +56,12 @@ impl Qemu {
         c.args(["-name", &format!("{name},debug-threads={named}"), "-display", "none", "-serial", "none"]);
         c.args(["-m", "32", "-accel", "tcg,thread=multi", "-smp", "2"]);
         if let Some(path) = disk {
-            c.args(["-drive", &format!("file={},format=raw,readonly=on,if=virtio", path.display())]);
+            c.args([
+                "-nic",
+                "none",
+                "-drive",
+                &format!("file={},format=raw,readonly=on,if=floppy", path.display()),
+            ]);
         }
         if let Some(path) = monitor {
             c.args(["-qmp", &format!("unix:{},server=on,wait=off", path.display())]);
