@@ -7,6 +7,7 @@
 //! Left out: answers of vSphere, libvirt and QEMU's guest agent beyond their texts, because they need a connection.
 
 mod access_log;
+mod agent_answer;
 mod boot_loader;
 mod captured_host;
 mod cpu_list;
@@ -49,6 +50,7 @@ macro_rules! targets {
 
 targets!(
     access_log,
+    agent_answer,
     boot_loader,
     captured_host,
     cpu_list,

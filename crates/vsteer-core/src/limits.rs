@@ -45,6 +45,27 @@ pub const MONITORS_TIME: Duration = Duration::from_secs(2);
 pub const LIBVIRT_BYTES: usize = 256 << 20;
 /// An answer of libvirt. It gives QEMU's monitor up to 30 s itself, but vsteer cannot steer a host that slow.
 pub const LIBVIRT_TIME: Duration = Duration::from_secs(20);
+/// An answer of vsteer's agent on another host, a line. 10,000 threads with distributions have some 25 MB. What such a
+/// line can hold takes half a gigabyte of memory at most. Bytes.
+pub const AGENT_ANSWER: usize = 32 << 20;
+/// The first line of an agent, which names its version. Bytes.
+pub const AGENT_HELLO: usize = 4 << 10;
+/// A request to an agent, a line: the names of VMs. Bytes.
+pub const AGENT_REQUEST: usize = 64 << 10;
+/// A text of an agent: a note, a cause, the last words of its ssh. Bytes.
+pub const AGENT_TEXT: usize = 4 << 10;
+/// From the start of ssh to the agent's first line. ssh itself waits 20 s for the connection.
+pub const AGENT_LOGIN_TIME: Duration = Duration::from_secs(40);
+/// An agent that looks for VMs and starts to count. Its libvirt has [`LIBVIRT_TIME`].
+pub const AGENT_OPEN_TIME: Duration = Duration::from_secs(60);
+/// An agent's answer to any other request, from the request to its last byte.
+pub const AGENT_TIME: Duration = Duration::from_secs(30);
+/// How long the other side of a pipe to or from an agent may take nothing of what is written.
+pub const AGENT_WRITE_TIME: Duration = Duration::from_secs(30);
+/// An agent ends if it hears nothing for this long. vsteer sends something every fifth of this time.
+pub const AGENT_SILENCE: Duration = Duration::from_secs(300);
+/// Sending vsteer itself to another host.
+pub const AGENT_COPY_TIME: Duration = Duration::from_secs(900);
 /// A tool of Xen's, also over ssh.
 pub const XEN_TOOL_TIME: Duration = Duration::from_secs(60);
 /// A page of metrics, from the connection to its last byte.

@@ -468,7 +468,8 @@ fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
     let mut sums: BTreeMap<(&VmId, &Culprit), i64> = BTreeMap::new();
     // The blame of the first batch is from before the window.
     for b in batches.iter().skip(1).flat_map(|batch| &batch.blame) {
-        *sums.entry((&b.victim, &b.culprit)).or_default() += b.ns;
+        let sum = sums.entry((&b.victim, &b.culprit)).or_default();
+        *sum = sum.saturating_add(b.ns);
     }
     let mut rows: Vec<Blame> = sums
         .into_iter()

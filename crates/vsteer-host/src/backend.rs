@@ -35,6 +35,8 @@ pub struct Backend {
     pub leaves_out: &'static str,
     /// Is this machine such a host? Asked in the table's order when the user names no URI.
     pub recognise: fn(&Root) -> bool,
+    /// Does it only observe? Then another backend that knows the URI changes what is there.
+    pub only_observes: bool,
     /// Can `vsteer steer` set its weights while it is observed?
     pub steers: bool,
     /// Does it change VMs of this manager?
@@ -97,6 +99,8 @@ pub struct Request {
     pub login: Login,
     /// How to ask for a password.
     pub prompt: Prompt,
+    /// Send this program to the other host and run it there, instead of one that is installed.
+    pub copies_itself: bool,
 }
 
 impl Request {
@@ -112,6 +116,7 @@ impl Request {
             timers: None,
             login: Login::default(),
             prompt: |_| Ok(None),
+            copies_itself: false,
         }
     }
 
@@ -150,6 +155,11 @@ pub trait Host: Observe {
     /// Are the vCPUs threads of this machine's kernel, so that its scheduler can be asked to prefer them?
     fn is_scheduled_here(&self) -> bool {
         false
+    }
+
+    /// Does the start of counting show in the first second of samples? It does while the kernel attaches eBPF programs.
+    fn settles(&self) -> bool {
+        self.observer().is_some()
     }
 
     /// Can it count in two ways at once?

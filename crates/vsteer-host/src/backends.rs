@@ -2,14 +2,19 @@
 
 use crate::backend::{Backend, Changing, Described, Host, Request};
 use crate::root::Root;
-use crate::{captured, kvm, vsphere, xen};
+use crate::{captured, kvm, remote, vsphere, xen};
 use vsteer_core::nouns::VmConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 
 /// All of them. A host without a URI is the first that is recognised, so KVM, which fits any Linux, is the last.
-pub const BACKENDS: &[Backend] =
-    &[vsphere::backend::BACKEND, xen::backend::BACKEND, captured::BACKEND, kvm::backend::BACKEND];
+pub const BACKENDS: &[Backend] = &[
+    vsphere::backend::BACKEND,
+    xen::backend::BACKEND,
+    captured::BACKEND,
+    remote::BACKEND,
+    kvm::backend::BACKEND,
+];
 
 /// The backend that this URI leads to, or without one the backend of this machine. A URI of an unknown scheme is left
 /// to libvirt, which knows more schemes than vsteer.
@@ -25,6 +30,20 @@ pub fn of(connect: Option<&str>) -> Result<&'static Backend, Fault> {
     Ok(BACKENDS.iter().find(fits).unwrap_or(&kvm::backend::BACKEND))
 }
 
+/// As [`of`], for changing: `qemu+ssh://` is observed by vsteer's agent there, and changed by libvirt.
+///
+/// # Errors
+/// As [`of`].
+pub fn of_changing(connect: Option<&str>) -> Result<&'static Backend, Fault> {
+    let changes = |b: &&Backend| connect.is_some_and(|uri| b.is_meant(uri)) && !b.only_observes;
+    BACKENDS.iter().find(changes).map_or_else(|| of(connect), Ok)
+}
+
+/// Can a plan for the host at this URI be applied only by a vsteer that runs there?
+pub fn is_changed_there(connect: Option<&str>) -> bool {
+    of(connect).is_ok_and(|b| b.only_observes)
+}
+
 /// Opens a host for observing.
 ///
 /// # Errors
@@ -38,7 +57,7 @@ pub fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
 /// # Errors
 /// As the backend's; `Usage` and `Changed` when the plan was made for VMs of another one.
 pub fn change(request: &Request, plan: Option<Plan>) -> Result<Changing, Fault> {
-    let backend = of(request.connect.as_deref())?;
+    let backend = of_changing(request.connect.as_deref())?;
     if let Some(plan) = &plan {
         fits(backend, plan)?;
     }
@@ -99,5 +118,15 @@ mod tests {
             assert!(help().contains(b.name));
         }
         assert_eq!(of(Some("ch:///system")).unwrap().name, "KVM", "libvirt decides about other schemes");
+    }
+
+    #[test]
+    fn libvirt_changes_what_an_agent_observes() {
+        let of = |uri| (super::of(Some(uri)).unwrap().name, of_changing(Some(uri)).unwrap().name);
+        assert_eq!(of("qemu+ssh://root@host/system"), ("ssh", "KVM"));
+        assert_eq!(of("ssh://root@host"), ("ssh", "ssh"));
+        assert_eq!(of("qemu:///system"), ("KVM", "KVM"));
+        assert_eq!(of_changing(None).unwrap().name, super::of(None).unwrap().name);
+        assert!(is_changed_there(Some("qemu+ssh://h/system")) && !is_changed_there(None));
     }
 }

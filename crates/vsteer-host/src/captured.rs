@@ -41,6 +41,7 @@ pub const BACKEND: Backend = Backend {
     sets: "nothing",
     leaves_out: "everything that needs eBPF, libvirt or a QEMU monitor",
     recognise: |_| false,
+    only_observes: false,
     steers: false,
     manages: |_| false,
     open,

@@ -4,6 +4,7 @@
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
 pub mod actuate;
+pub mod agent;
 pub mod backend;
 pub mod backends;
 pub mod captured;
@@ -20,8 +21,10 @@ pub mod power;
 pub mod privilege;
 pub mod realtime;
 pub mod recorder;
+pub mod remote;
 pub mod root;
 pub mod scrape;
+pub mod several;
 pub mod shell;
 #[cfg(test)]
 mod stand_in;

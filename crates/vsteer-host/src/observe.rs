@@ -25,7 +25,8 @@ pub trait Observe {
 }
 
 /// Which way of counting is wanted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CollectorChoice {
     /// eBPF, else schedstat with a note that says why.
     #[default]

@@ -6,7 +6,7 @@
 //! write only beneath their output folder.
 //!
 //! Source: `man 7 capabilities`, `man 7 landlock`. Left out: a filter of system calls. The systemd unit in `packaging/`
-//! has one. GAP(drop-elsewhere): Xen and ssh keep all privileges.
+//! has one. GAP(drop-elsewhere): Xen keeps all privileges.
 
 mod capability;
 mod drop;
@@ -165,6 +165,13 @@ pub const NEEDS: &[Need] = &[
         way: "Xen",
         capabilities: CapabilitySet::all(),
         reach: "root in Domain-0",
+        without: "fails",
+    },
+    Need {
+        commands: &["top", "record", "diagnose", "plan", "numa", "topology"],
+        way: "another host over ssh",
+        capabilities: NONE,
+        reach: "`ssh` without a question; `vsteer` there, or `--copy-vsteer`; the rows above hold there",
         without: "fails",
     },
     Need {

@@ -139,7 +139,7 @@ fn record_into(
     for trigger in asked.triggers {
         trigger.measurable(&recorder.manifest.collector).unwrap_or_else(|why| hear(Heard::Deaf(&why)));
     }
-    if recorder.host.observer().is_some() {
+    if recorder.host.settles() {
         pace.sleep_until(Instant::now() + SETTLE);
     }
     if let Some(kept) = recorder.of_past.and_then(|length| recorder.host.past(length)).transpose()? {

@@ -106,6 +106,8 @@ fn end_if_late() {
         if let Some(restore) = AT_END.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
             restore();
         }
+        #[cfg(feature = "host")]
+        vsteer_host::remote::end_all();
         eprintln!("vsteer: stopped in the middle, because something did not answer");
         std::process::exit(130);
     };

@@ -6,6 +6,7 @@
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal;
 use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 use vsteer_core::{Fault, FaultKind};
 
 /// Asks for a password; `None` without a terminal.
@@ -13,6 +14,9 @@ use vsteer_core::{Fault, FaultKind};
 /// # Errors
 /// When the terminal cannot be used; `Interrupted` at Ctrl-C.
 pub fn prompt(text: &str) -> Result<Option<String>, Fault> {
+    // Several hosts may ask at once: one after the other.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if terminal { asked(text).map(Some) } else { Ok(None) }
 }

@@ -2,11 +2,18 @@
 
 #[cfg(feature = "host")]
 mod live;
+#[cfg(feature = "host")]
+mod several;
 
 use crate::cli::Window;
 use crate::clock;
 #[cfg(feature = "host")]
-pub use live::{need_vms, only_watch, open_host, open_host_with, opened, progress, request, tell};
+pub use live::{
+    need_one, need_vms, observe_each, only_watch, open_host, open_host_with, open_one_of, opened, progress,
+    request, tell,
+};
+#[cfg(feature = "host")]
+pub use several::{Failed, Several};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use vsteer_core::model::{self, HostModel};
@@ -79,7 +86,7 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
 /// The live host, for as long as was asked.
 #[cfg(feature = "host")]
 fn live(w: &Window) -> Result<Stretch, Fault> {
-    live::observe(&w.source, w.length, std::time::Duration::from_millis(200))
+    live::observe(&w.source, w.length)
 }
 
 /// This build reads files only.

@@ -5,8 +5,8 @@
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, only_watch, open_host};
-use crate::text::{COLUMNS, COLUMNS_HELP, Row, host_rows, node_rows, shown, vm_rows};
+use crate::source::{Failed, Several, need_vms, only_watch, open_host};
+use crate::text::{COLUMNS, COLUMNS_HELP, Row, host_rows, node_rows, one_line, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,6 +14,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use std::collections::BTreeSet;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
@@ -26,6 +27,8 @@ use vsteer_record::Recording;
 /// Widths of a name and of a column, characters.
 const NAME: u16 = 18;
 const COLUMN: u16 = 9;
+/// Width of a host's name, where there are several.
+const HOST: u16 = 14;
 
 /// How often to check for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -38,10 +41,22 @@ const KEYS: &str = "\
   space          pause             + -        longer or shorter interval
   h, ?           this help         q, Ctrl-C  end";
 
-struct View {
+/// A host and what was seen of it last.
+#[derive(Default)]
+struct Shown {
+    name: String,
     model: Option<HostModel>,
     nodes: Vec<String>,
-    expanded: BTreeSet<String>,
+    /// Why nothing more comes of it.
+    fault: Option<Fault>,
+}
+
+/// A row with the place of its host in the list.
+type Placed = (usize, Row);
+
+struct View {
+    hosts: Vec<Shown>,
+    expanded: BTreeSet<(usize, String)>,
     all_expanded: bool,
     sort: usize,
     reverse: bool,
@@ -62,21 +77,98 @@ struct View {
 ///
 /// # Errors
 /// As [`open_host`]; when the terminal cannot be used.
-pub fn run(a: &Top) -> Result<(), Fault> {
+pub fn run(a: &Top) -> Result<ExitCode, Fault> {
     if let Some(recording) = &a.recording {
         let recording = crate::source::read(recording)?;
         let notes = recording.notes.clone();
-        return show(
-            a,
-            &mut Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 },
-            notes,
-        );
+        let mut played = Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 };
+        return show_one(a, &mut played, notes);
+    }
+    if a.source.is_several() {
+        return run_several(a);
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
     only_watch(host.as_mut())?;
     let notes = host.take_notes();
-    show(a, host.as_mut(), notes)
+    show_one(a, host.as_mut(), notes)
+}
+
+fn show_one(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<ExitCode, Fault> {
+    // In raw mode Ctrl-C is a key; what others send is a signal, after which the terminal is restored as well.
+    let interrupt = Interrupt::listen();
+    let left = a.updates.unwrap_or(u64::MAX);
+    let mut view = View::new(a, vec![Shown::default()], notes);
+    let before = host.sample()?;
+    show(&mut view, &mut One { host, before, left }, &interrupt)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Several hosts. Those that fail are named in the last line, and at the end.
+fn run_several(a: &Top) -> Result<ExitCode, Fault> {
+    let interrupt = Interrupt::listen();
+    let mut several = Several::open(&a.source, a.interval, a.updates, &interrupt)?;
+    let named = |name: &String| Shown { name: one_line(name), ..Shown::default() };
+    let mut view = View::new(a, several.names.iter().map(named).collect(), Vec::new());
+    let shown = show(&mut view, &mut several, &interrupt);
+    several.end();
+    let mut failed = Failed::default();
+    for (name, host) in several.names.iter().zip(&view.hosts) {
+        host.fault.iter().for_each(|fault| failed.say(name, fault, false));
+    }
+    shown.map(|()| failed.code())
+}
+
+/// Where the view's values come from.
+trait Feed {
+    /// Brings what is new into the view. `due`: an interval has passed since the last time. Whether more comes.
+    fn feed(&mut self, view: &mut View, due: bool) -> Result<bool, Fault>;
+}
+
+/// One host, asked each interval.
+struct One<'a> {
+    host: &'a mut dyn Observe,
+    before: Batch,
+    left: u64,
+}
+
+impl Feed for One<'_> {
+    fn feed(&mut self, view: &mut View, due: bool) -> Result<bool, Fault> {
+        if !due {
+            return Ok(true);
+        }
+        let now = self.host.sample()?;
+        let before = std::mem::replace(&mut self.before, now.clone());
+        // The end of what is played.
+        if !view.paused && now.mono_ns > before.mono_ns {
+            let config = self.host.config()?;
+            let model = model::derive(&config, &self.host.collector(), &[before, now])?;
+            view.see(0, &config, model);
+            self.left -= 1;
+        }
+        Ok(self.left > 0)
+    }
+}
+
+impl Feed for Several {
+    fn feed(&mut self, view: &mut View, _: bool) -> Result<bool, Fault> {
+        self.set_interval(view.interval);
+        while let Some((place, u)) = self.next(Duration::ZERO) {
+            if view.paused {
+                continue;
+            }
+            match model::derive(&u.config, &u.collector, &[u.before, u.now]) {
+                Ok(model) => view.see(place, &u.config, model),
+                Err(fault) => view.hosts[place].fault = Some(fault),
+            }
+        }
+        while let Some((place, fault)) = self.next_fault() {
+            // Its last values are old.
+            view.hosts[place] =
+                Shown { name: view.hosts[place].name.clone(), fault: Some(fault), ..Shown::default() };
+        }
+        Ok(!self.is_over())
+    }
 }
 
 /// A recording in place of a host. Each sample is the next one that is an interval later; at the end, the last one repeats.
@@ -117,28 +209,50 @@ impl Observe for Played {
     }
 }
 
-fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<(), Fault> {
-    let mut view = View {
-        model: None,
-        nodes: Vec::new(),
-        expanded: BTreeSet::new(),
-        all_expanded: false,
-        sort: 2,
-        reverse: false,
-        filter: String::new(),
-        typing: false,
-        pcpus: true,
-        blame: false,
-        help: false,
-        paused: false,
-        interval: a.interval,
-        room: COLUMNS.len(),
-        table: TableState::default().with_selected(0),
-        notes,
-    };
+impl View {
+    fn new(a: &Top, hosts: Vec<Shown>, notes: Vec<String>) -> View {
+        View {
+            hosts,
+            expanded: BTreeSet::new(),
+            all_expanded: false,
+            sort: 2,
+            reverse: false,
+            filter: String::new(),
+            typing: false,
+            pcpus: true,
+            blame: false,
+            help: false,
+            paused: false,
+            interval: a.interval,
+            room: COLUMNS.len(),
+            table: TableState::default().with_selected(0),
+            notes,
+        }
+    }
+
+    fn is_several(&self) -> bool {
+        self.hosts.len() > 1
+    }
+
+    /// Shows new values of a host. The selection stays on its row.
+    fn see(&mut self, place: usize, config: &HostConfig, model: HostModel) {
+        let selected = self.table.selected().and_then(|s| visible(self).get(s).cloned());
+        self.hosts[place].nodes = node_rows(config, &model);
+        self.hosts[place].model = Some(model);
+        if let Some(at) = selected.and_then(|row| place_of(&row, &visible(self))) {
+            self.table.select(Some(at));
+        }
+    }
+
+    fn models(&self) -> impl Iterator<Item = (usize, &HostModel)> {
+        self.hosts.iter().enumerate().filter_map(|(place, h)| Some((place, h.model.as_ref()?)))
+    }
+}
+
+fn show(view: &mut View, feed: &mut dyn Feed, interrupt: &Interrupt) -> Result<(), Fault> {
     crate::interrupt::at_end(Some(ratatui::restore));
     let mut terminal = ratatui::init();
-    let result = live(&mut terminal, &mut view, host, a.updates);
+    let result = live(&mut terminal, view, feed, interrupt);
     crate::interrupt::at_end(None);
     ratatui::restore();
     result
@@ -147,15 +261,11 @@ fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<(), Fault
 fn live(
     t: &mut DefaultTerminal,
     view: &mut View,
-    host: &mut dyn Observe,
-    updates: Option<u64>,
+    feed: &mut dyn Feed,
+    interrupt: &Interrupt,
 ) -> Result<(), Fault> {
     let failed = |e: std::io::Error| Fault::io("the terminal", &e);
-    // In raw mode Ctrl-C is a key; what others send is a signal, after which the terminal is restored as well.
-    let interrupt = Interrupt::listen();
-    let mut before = host.sample()?;
     let mut next = Instant::now() + Duration::from_millis(300);
-    let mut left = updates.unwrap_or(u64::MAX);
     let mut stale = true;
     loop {
         if std::mem::take(&mut stale) {
@@ -176,26 +286,16 @@ fn live(
             }
             continue;
         }
-        if Instant::now() < next {
-            continue;
+        let due = Instant::now() >= next;
+        if due {
+            next = Instant::now() + view.interval;
         }
-        stale = true;
-        next = Instant::now() + view.interval;
-        let now = host.sample()?;
-        // The end of what is played.
-        if !view.paused && now.mono_ns > before.mono_ns {
-            let config = host.config()?;
-            let model = model::derive(&config, &host.collector(), &[before, now.clone()])?;
-            view.nodes = node_rows(&config, &model);
-            let selected = view.table.selected().and_then(|s| visible(view).get(s).cloned());
-            view.model = Some(model);
-            if let Some(at) = selected.and_then(|row| place_of(&row, &visible(view))) {
-                view.table.select(Some(at));
+        stale = due || view.is_several();
+        if !feed.feed(view, due)? {
+            // Hosts end at different times, so what came last is not shown yet.
+            if view.is_several() {
+                t.draw(|f| draw(f, view)).map_err(failed)?;
             }
-            left -= 1;
-        }
-        before = now;
-        if left == 0 {
             return Ok(());
         }
     }
@@ -238,10 +338,11 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('+') => view.interval = (view.interval * 2).min(Duration::from_secs(60)),
         KeyCode::Char('-') => view.interval = (view.interval / 2).max(Duration::from_millis(250)),
         KeyCode::Char('e') | KeyCode::Enter => {
-            if let Some(row) = visible(view).get(selected)
-                && !view.expanded.remove(&row.group)
-            {
-                view.expanded.insert(row.group.clone());
+            if let Some((place, row)) = visible(view).get(selected) {
+                let group = (*place, row.group.clone());
+                if !view.expanded.remove(&group) {
+                    view.expanded.insert(group);
+                }
             }
         }
         _ => {}
@@ -251,7 +352,8 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
 
 /// The columns to show.
 fn columns(view: &View) -> Vec<usize> {
-    view.model.as_ref().map_or_else(Vec::new, |model| shown(&vm_rows(model), view.room))
+    let rows: Vec<Row> = view.models().flat_map(|(_, model)| vm_rows(model)).collect();
+    if rows.is_empty() { Vec::new() } else { shown(&rows, view.room) }
 }
 
 /// The shown column nearest to the one that rows are sorted by, on one side of it; that one where there is none.
@@ -260,31 +362,35 @@ fn beside(view: &View, is_there: fn(usize, usize) -> bool) -> usize {
     there.min_by_key(|i| i.abs_diff(view.sort)).unwrap_or(view.sort)
 }
 
-/// The rows to show, VMs sorted, each followed by its parts where expanded.
-fn visible(view: &View) -> Vec<Row> {
-    let Some(model) = &view.model else { return Vec::new() };
-    let rows = vm_rows(model);
+/// The rows to show, VMs of all hosts sorted, each followed by its parts where expanded.
+fn visible(view: &View) -> Vec<Placed> {
+    let rows: Vec<Placed> = view
+        .models()
+        .flat_map(|(place, model)| vm_rows(model).into_iter().map(move |row| (place, row)))
+        .collect();
     let wanted = view.filter.to_lowercase();
-    let mut groups: Vec<&Row> =
-        rows.iter().filter(|r| r.depth == 0 && r.name.to_lowercase().contains(&wanted)).collect();
-    groups.sort_by(|a, b| {
+    let is_wanted = |(_, r): &&Placed| r.depth == 0 && r.name.to_lowercase().contains(&wanted);
+    let mut groups: Vec<&Placed> = rows.iter().filter(is_wanted).collect();
+    groups.sort_by(|(_, a), (_, b)| {
         let value = |r: &Row| r.values[view.sort].unwrap_or(f64::NEG_INFINITY);
         let order = value(b).total_cmp(&value(a)).then_with(|| a.name.cmp(&b.name));
         if view.reverse { order.reverse() } else { order }
     });
     groups
         .into_iter()
-        .flat_map(|g| {
-            let open = view.all_expanded || view.expanded.contains(&g.group);
-            let parts = rows.iter().filter(move |r| open && r.depth > 0 && r.group == g.group);
-            std::iter::once(g).chain(parts).cloned()
+        .flat_map(|of| {
+            let (place, g) = of;
+            let open = view.all_expanded || view.expanded.contains(&(*place, g.group.clone()));
+            let is_part = move |(p, r): &&Placed| open && r.depth > 0 && (p, &r.group) == (place, &g.group);
+            std::iter::once(of).chain(rows.iter().filter(is_part)).cloned()
         })
         .collect()
 }
 
 /// Where a row of the former sample is now: a person selects a VM, not a line of the screen.
-fn place_of(row: &Row, rows: &[Row]) -> Option<usize> {
-    rows.iter().position(|r| (r.depth, &r.group, &r.name) == (row.depth, &row.group, &row.name))
+fn place_of((place, row): &Placed, rows: &[Placed]) -> Option<usize> {
+    let key = |place: usize, r: &Row| (place, r.depth, r.group.clone(), r.name.clone());
+    rows.iter().position(|(p, r)| key(*p, r) == key(*place, row))
 }
 
 fn ready_style(model: &HostModel, row: &Row) -> Style {
@@ -301,19 +407,22 @@ fn ready_style(model: &HostModel, row: &Row) -> Style {
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 fn draw(f: &mut Frame<'_>, view: &mut View) {
-    let Some(model) = view.model.clone() else {
-        f.render_widget(Paragraph::new("vsteer top: counting …"), f.area());
+    if view.models().next().is_none() {
+        let lines = std::iter::once("vsteer top: counting …".to_owned());
+        let faults = view.hosts.iter().filter_map(trouble);
+        f.render_widget(Paragraph::new(lines.chain(faults).collect::<Vec<_>>().join("\n")), f.area());
         return;
-    };
+    }
     // The name, and then a blank before each.
-    view.room = usize::from(f.area().width.saturating_sub(NAME)) / usize::from(COLUMN + 1);
+    let names = NAME + if view.is_several() { HOST + 1 } else { 0 };
+    view.room = usize::from(f.area().width.saturating_sub(names)) / usize::from(COLUMN + 1);
     let rows = visible(view);
     let count = rows.len();
     if view.table.selected().is_some_and(|s| s >= count) {
         view.table.select(count.checked_sub(1));
     }
-    let host = if view.pcpus { [view.nodes.clone(), host_rows(&model)].concat() } else { Vec::new() };
-    let blame = if view.blame { blame_lines(&model, view, &rows) } else { Vec::new() };
+    let host = if view.pcpus { pcpu_lines(view) } else { Vec::new() };
+    let blame = if view.blame { blame_lines(view, &rows) } else { Vec::new() };
     let cap = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).min(f.area().height / 3);
     let [head, pcpus, table, below, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -324,9 +433,9 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     ])
     .areas(f.area());
 
-    f.render_widget(Paragraph::new(Span::styled(title(&model, view), BOLD)), head);
+    f.render_widget(Paragraph::new(Span::styled(title(view), BOLD)), head);
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
-    draw_table(f, table, &rows, &model, view);
+    draw_table(f, table, &rows, view);
     f.render_widget(Paragraph::new(blame), below);
     f.render_widget(Paragraph::new(foot_text(view)).style(Style::new().fg(Color::DarkGray)), foot);
     if view.help {
@@ -334,22 +443,59 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     }
 }
 
-fn title(model: &HostModel, view: &View) -> String {
-    let busy = model.busy_mean().map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
+/// Lines for nodes and pCPUs. Of several hosts, each line begins with its host.
+fn pcpu_lines(view: &View) -> Vec<String> {
+    let of = |(place, model): (usize, &HostModel)| {
+        let host = &view.hosts[place];
+        let begin = if view.is_several() {
+            format!("{:<width$} ", host.name, width = usize::from(HOST))
+        } else {
+            String::new()
+        };
+        let lines = [host.nodes.clone(), host_rows(model)].concat();
+        lines.into_iter().map(move |line| format!("{begin}{line}"))
+    };
+    view.models().flat_map(of).collect()
+}
+
+fn trouble(host: &Shown) -> Option<String> {
+    host.fault.as_ref().map(|fault| {
+        let line = fault.to_string().lines().next().unwrap_or_default().to_owned();
+        format!("{}: {}", host.name, one_line(&line))
+    })
+}
+
+fn title(view: &View) -> String {
+    let models: Vec<&HostModel> = view.models().map(|(_, model)| model).collect();
+    let vms: usize = models.iter().map(|m| m.vms.len()).sum();
+    let pcpus: usize = models.iter().map(|m| m.pcpus.len()).sum();
+    // Each host's mean counts as often as it has pCPUs.
+    let busy = models.iter().map(|m| m.busy_mean().map(|b| b * m.pcpus.len() as f64)).sum::<Option<f64>>();
+    let busy = busy.filter(|_| pcpus > 0).map(|b| b / pcpus as f64);
+    let busy = busy.map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
+    let newest = models.iter().map(|m| m.from_unix_ns + m.window_ns).max().unwrap_or_default();
+    let hosts = match view.hosts.len() {
+        1 => String::new(),
+        n => format!("{} of {}  ", models.len(), counted(n, "host")),
+    };
+    let mut collectors: Vec<&str> = models.iter().map(|m| m.collector.as_str()).collect();
+    collectors.sort_unstable();
+    collectors.dedup();
     format!(
-        "vsteer top  {}  {}  {} {busy} busy  every {} s  {}{}",
-        crate::clock::text(model.from_unix_ns + model.window_ns),
-        counted(model.vms.len(), "VM"),
-        counted(model.pcpus.len(), "pCPU"),
+        "vsteer top  {}  {hosts}{}  {} {busy} busy  every {} s  {}{}",
+        crate::clock::text(newest),
+        counted(vms, "VM"),
+        counted(pcpus, "pCPU"),
         view.interval.as_secs_f64(),
-        model.collector,
+        collectors.join(", "),
         if view.paused { "   PAUSED" } else { "" }
     )
 }
 
-fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Row], model: &HostModel, view: &mut View) {
+fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
     let shown = columns(view);
-    let heading = std::iter::once("NAME".to_owned()).chain(shown.iter().map(|i| {
+    let several = view.is_several();
+    let heading = |i: &usize| {
         let c = COLUMNS[*i];
         let mark = if *i != view.sort {
             ""
@@ -359,23 +505,31 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Row], model: &HostModel, vi
             "v"
         };
         format!("{:>9}", format!("{mark}{c}"))
-    }));
-    let lines = rows.iter().map(|r| {
-        let cells =
-            std::iter::once(r.name.clone()).chain(shown.iter().map(|i| format!("{:>9}", r.cells[*i])));
-        let style = ready_style(model, r);
-        Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(BOLD) } else { style })
+    };
+    let names = if several { vec!["HOST".to_owned(), "NAME".to_owned()] } else { vec!["NAME".to_owned()] };
+    let heading: Vec<String> = names.into_iter().chain(shown.iter().map(heading)).collect();
+    let hosts = &view.hosts;
+    let lines = rows.iter().map(|(place, r)| {
+        let host = &hosts[*place];
+        // A part of a VM follows its VM.
+        let name = several.then(|| if r.depth == 0 { host.name.clone() } else { String::new() });
+        let values = shown.iter().map(|i| format!("{:>9}", r.cells[*i]));
+        let cells: Vec<String> = name.into_iter().chain([r.name.clone()]).chain(values).collect();
+        let style = host.model.as_ref().map_or(Style::new(), |model| ready_style(model, r));
+        Cells::new(cells).style(if r.depth == 0 { style.patch(BOLD) } else { style })
     });
-    let widths =
-        std::iter::once(Constraint::Min(NAME)).chain(shown.iter().map(|_| Constraint::Length(COLUMN)));
+    let host = several.then_some(Constraint::Length(HOST));
+    let values = shown.iter().map(|_| Constraint::Length(COLUMN));
+    let widths = host.into_iter().chain([Constraint::Min(NAME)]).chain(values);
     let widget = Table::new(lines, widths)
-        .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
+        .header(Cells::new(heading).style(Style::new().add_modifier(Modifier::REVERSED)))
         .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));
     f.render_stateful_widget(widget, area, &mut view.table);
 }
 
 fn foot_text(view: &View) -> String {
-    match (view.typing, view.filter.is_empty(), view.notes.first()) {
+    let lost = view.hosts.iter().find_map(trouble);
+    match (view.typing, view.filter.is_empty(), lost.as_ref().or(view.notes.first())) {
         (true, ..) => format!("filter: {}_", view.filter),
         (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
         (_, _, Some(note)) => note.clone(),
@@ -392,8 +546,9 @@ fn draw_help(f: &mut Frame<'_>) {
 }
 
 /// What ran while the selected VM was ready, as bars.
-fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static>> {
-    let Some(row) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
+fn blame_lines(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
+    let Some((place, row)) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
+    let Some(model) = &view.hosts[*place].model else { return Vec::new() };
     let Some(blame) = &model.blame else {
         return vec![Line::from("this collector does not measure blame")];
     };
@@ -426,17 +581,21 @@ mod tests {
 
     #[test]
     fn the_selection_stays_on_its_vm() {
-        let row = |group: &str, depth: u8| Row {
-            group: group.into(),
-            depth,
-            name: format!("{group} {depth}"),
-            values: [None; COLUMNS.len()],
-            cells: std::array::from_fn(|_| String::new()),
+        let row = |place: usize, group: &str, depth: u8| {
+            let row = Row {
+                group: group.into(),
+                depth,
+                name: format!("{group} {depth}"),
+                values: [None; COLUMNS.len()],
+                cells: std::array::from_fn(|_| String::new()),
+            };
+            (place, row)
         };
-        let rows = [row("b", 0), row("a", 0), row("a", 1)];
-        assert_eq!(place_of(&row("a", 0), &rows), Some(1));
-        assert_eq!(place_of(&row("a", 1), &rows), Some(2));
-        assert_eq!(place_of(&row("c", 0), &rows), None);
+        let rows = [row(0, "b", 0), row(0, "a", 0), row(0, "a", 1), row(1, "a", 0)];
+        assert_eq!(place_of(&row(0, "a", 0), &rows), Some(1));
+        assert_eq!(place_of(&row(0, "a", 1), &rows), Some(2));
+        assert_eq!(place_of(&row(1, "a", 0), &rows), Some(3), "a VM of the same id on another host");
+        assert_eq!(place_of(&row(0, "c", 0), &rows), None);
     }
 
     /// Recorded each second and played at two: blame is since the sample before, also since one that is not shown.

@@ -13,7 +13,7 @@ use vsteer_core::setting::knob::How;
 use vsteer_host::privilege::{NEEDS, names};
 
 /// A row that cannot be tried everywhere says so in its own text, or is of another machine.
-const ELSEWHERE: [&str; 3] = ["Xen", "vSphere", "VMs of libvirt"];
+const ELSEWHERE: [&str; 4] = ["Xen", "vSphere", "VMs of libvirt", "another host over ssh"];
 /// The ways that the tests below try.
 const TRIED: [&str; 11] =
     [FILES, EBPF, SCHEDSTAT, MEMORY, OTHERS, MONITOR, THREADS, CGROUP, SETTINGS, AUDIT, TOPOLOGY];

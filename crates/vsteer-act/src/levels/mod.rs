@@ -141,7 +141,7 @@ impl<'a> Keeper<'a> {
     /// Logs, histograms or VMs that are not there; `Unsupported` for a host whose weights cannot be steered.
     pub fn open(asked: Asked<'a>) -> Result<Keeper<'a>, Fault> {
         let Asked { sla, connect, .. } = asked;
-        let backend = backends::of(connect)?;
+        let backend = backends::of_changing(connect)?;
         if !backend.steers {
             let what = format!("cannot steer weights on {}", backend.name);
             return Err(

@@ -60,8 +60,13 @@ pub(crate) fn rise(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     Some(b?.saturating_sub(a?))
 }
 
-fn sum<T: std::ops::Add<Output = T>>(a: Option<T>, b: Option<T>) -> Option<T> {
+fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? + b?)
+}
+
+/// Counters of a file or of another host can hold any number, so a sum may be too large.
+fn total(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(a?.saturating_add(b?))
 }
 
 macro_rules! counters {
@@ -99,9 +104,9 @@ macro_rules! counters {
             pub fn plus(&self, other: &ThreadCounters) -> ThreadCounters {
                 let merged = |a: &Option<Histogram>, b: &Option<Histogram>| Some(a.as_ref()?.merged(b.as_ref()?));
                 ThreadCounters {
-                    $($time: sum(self.$time, other.$time),)*
-                    $($count: sum(self.$count, other.$count),)*
-                    $($vtime: sum(self.$vtime, other.$vtime),)*
+                    $($time: total(self.$time, other.$time),)*
+                    $($count: total(self.$count, other.$count),)*
+                    $($vtime: total(self.$vtime, other.$vtime),)*
                     $($histogram: merged(&self.$histogram, &other.$histogram),)*
                 }
             }

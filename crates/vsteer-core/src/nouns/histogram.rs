@@ -54,7 +54,7 @@ impl Histogram {
 
     /// How many times are in it.
     pub fn total(&self) -> u64 {
-        self.counts.iter().map(|(_, c)| c).sum()
+        self.counts.iter().fold(0, |sum, (_, c)| sum.saturating_add(*c))
     }
 
     /// What was added since `earlier` (saturating: a counter that restarted counts from 0).
@@ -73,7 +73,8 @@ impl Histogram {
     pub fn merged(&self, other: &Histogram) -> Histogram {
         let mut sum: BTreeMap<u16, u64> = self.counts.iter().copied().collect();
         for (b, c) in &other.counts {
-            *sum.entry(*b).or_default() += c;
+            let count = sum.entry(*b).or_default();
+            *count = count.saturating_add(*c);
         }
         Histogram { counts: sum.into_iter().collect() }
     }

@@ -20,6 +20,7 @@ pub const BACKEND: Backend = Backend {
     sets: "affinity, weights, limits, classes, memory nodes and topology, through libvirt, cgroups or Proxmox VE",
     leaves_out: "threads of VMs on another machine: measure them there",
     recognise: |_| true,
+    only_observes: false,
     steers: true,
     manages: |m| matches!(m, Manager::Libvirt(_) | Manager::Proxmox(_) | Manager::KubeVirt | Manager::Bare),
     open,

@@ -26,6 +26,7 @@ pub const BACKEND: Backend = Backend {
     sets: "shares, reservation, limit, affinity and latency sensitivity; topology of a powered-off VM",
     leaves_out: "events, resource pools, DRS and home nodes",
     recognise: |_| false,
+    only_observes: false,
     steers: false,
     manages: |m| matches!(m, Manager::Vsphere(_)),
     open,

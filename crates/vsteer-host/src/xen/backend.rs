@@ -21,6 +21,7 @@ pub const BACKEND: Backend = Backend {
     sets: "affinity, weights, caps, reservations, pools and memory, with xl",
     leaves_out: "switches as events, and a second reader of Xen's trace",
     recognise: |_| Place::is_here(),
+    only_observes: false,
     steers: true,
     manages: |m| *m == Manager::Xen,
     open,

@@ -36,7 +36,12 @@ impl From<CollectorChoice> for observe::CollectorChoice {
 #[command(next_help_heading = "Source")]
 pub struct Source {
     #[arg(long, value_name = "URI", help = "Observe the host at URI [default: this host]", long_help = connect_help())]
-    pub connect: Option<String>,
+    pub connect: Vec<String>,
+    /// Send vsteer to a host of ssh:// for this command, instead of running one that is installed there
+    ///
+    /// vsteer checks the hash there. Nothing stays on the host. The host must have the same machine type.
+    #[arg(long, requires = "connect", hide_short_help = true)]
+    pub copy_vsteer: bool,
     /// Choose how to measure
     #[arg(long, value_enum, default_value = "auto")]
     pub collector: CollectorChoice,
@@ -56,19 +61,39 @@ pub struct Source {
 
 /// `--connect`, from the table of backends.
 fn connect_help() -> String {
-    format!("Observe the host at URI [default: this host]\n\n{}", vsteer_host::backends::help())
+    format!(
+        "Observe the host at URI [default: this host]\n\n\
+        `top`, `diagnose` and `record` take several: repeat the option.\n\n{}",
+        vsteer_host::backends::help()
+    )
 }
 
 impl Source {
     /// Every VM of the host that the URI `connect` names, measured by the best collector.
     pub fn at(connect: Option<&str>) -> Source {
         Source {
-            connect: connect.map(str::to_owned),
+            connect: connect.map(str::to_owned).into_iter().collect(),
+            copy_vsteer: false,
             collector: CollectorChoice::Auto,
             vms: Vec::new(),
             statistics: Statistics::RealTime,
             login: Login::default(),
         }
+    }
+
+    /// The URI; `None`: this host.
+    pub fn uri(&self) -> Option<&str> {
+        self.connect.first().map(String::as_str)
+    }
+
+    /// Does it name more than one host?
+    pub fn is_several(&self) -> bool {
+        self.connect.len() > 1
+    }
+
+    /// One source for each host.
+    pub fn each(&self) -> Vec<Source> {
+        self.connect.iter().map(|uri| Source { connect: vec![uri.clone()], ..self.clone() }).collect()
     }
 }
 

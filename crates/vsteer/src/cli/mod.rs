@@ -53,7 +53,7 @@ pub use experiment::{Experiment, ExperimentWhat};
 pub use export::Export;
 pub use headroom::Headroom;
 #[cfg(feature = "host")]
-pub use host::{Login, Source};
+pub use host::{CollectorChoice, Login, Source};
 pub use numa::Numa;
 pub use plan::{Method, PlanArgs, PlanFormat, ScopeChoice};
 #[cfg(feature = "host")]
@@ -171,6 +171,10 @@ pub enum Command {
     /// List the exit codes
     #[command(after_help = "Example:\n  vsteer exit-codes")]
     ExitCodes,
+    #[cfg(feature = "host")]
+    /// Answer a vsteer on another host, which observes this host over ssh
+    #[command(hide = true)]
+    Agent,
     #[cfg(feature = "host")]
     /// Run `vsteer-NAME`, for example `lab` or `display`, if it is installed beside this program
     #[command(external_subcommand)]

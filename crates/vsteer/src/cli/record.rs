@@ -8,7 +8,7 @@ use vsteer_core::quantity::QUANTITIES;
 #[cfg(feature = "host")]
 use vsteer_host::recorder::Asked;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   vsteer record -o before.vsteer --for 60s

@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
 #[cfg(feature = "host")]
+mod agent;
+#[cfg(feature = "host")]
 mod apply;
 #[cfg(feature = "host")]
 mod audit;
@@ -46,12 +48,12 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
     let json = cli.json;
     match cli.command {
         #[cfg(feature = "host")]
-        Command::Top(a) => top::run(&a, json),
+        Command::Top(a) => return top::run(&a, json),
         #[cfg(feature = "host")]
-        Command::Record(a) => record::run(&a, json),
+        Command::Record(a) => return record::run(&a, json),
         Command::Replay(a) => replay::run(&a, json),
         Command::Export(a) => export::run(&a, json),
-        Command::Diagnose(a) => diagnose::run(&a, json),
+        Command::Diagnose(a) => return diagnose::run(&a, json),
         Command::Plan(a) => plan::run(&a, json),
         Command::Numa(a) => numa::run(&a, json),
         #[cfg(feature = "host")]
@@ -78,6 +80,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Completions { shell } => meta::completions(shell),
         Command::Man { folder } => meta::man(&folder),
         Command::ExitCodes => meta::exit_codes(json),
+        #[cfg(feature = "host")]
+        Command::Agent => agent::run(),
         #[cfg(feature = "host")]
         Command::Other(words) => return other::run(&words, json),
     }?;

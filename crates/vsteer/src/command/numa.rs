@@ -24,6 +24,8 @@ use vsteer_host::{backend::Described, backends};
 /// As [`source::window`]; `Usage` for a shape that is none.
 pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
     #[cfg(feature = "host")]
+    source::need_one(&a.window.source)?;
+    #[cfg(feature = "host")]
     if let Some(described) = backends::settings(&source::request(&a.window.source)) {
         return of_settings(a, &described?, json);
     }

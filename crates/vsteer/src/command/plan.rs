@@ -19,6 +19,8 @@ use vsteer_core::plan::limits::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
 use vsteer_core::setting::{Scope, Step};
 use vsteer_core::{Fault, FaultKind};
+#[cfg(feature = "host")]
+use vsteer_host::backends::is_changed_there;
 use vsteer_sim::forecast::cosched::Cosched;
 use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 
@@ -70,14 +72,18 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
                     path.display()
                 );
             }
+            #[cfg(feature = "host")]
+            Some(path) if a.window.recording.is_none() && is_changed_there(a.window.source.uri()) => {
+                println!(
+                    "to apply it, copy it to host {}, and run there: vsteer apply {} --try 60s",
+                    text::one_line(&plan.parent.hostname),
+                    path.file_name().unwrap_or_default().display()
+                )
+            }
             Some(path) => {
                 // Without it `apply` looks at all VMs of this machine, which may be others.
-                let connect = a
-                    .window
-                    .source
-                    .connect
-                    .as_ref()
-                    .map_or(String::new(), |uri| format!(" --connect {}", text::shell_word(uri)));
+                let uri = a.window.source.uri();
+                let connect = uri.map_or(String::new(), |u| format!(" --connect {}", text::shell_word(u)));
                 println!("to apply it: vsteer apply {}{connect} --try 60s", path.display());
             }
             _ => {}

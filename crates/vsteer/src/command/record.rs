@@ -2,19 +2,90 @@
 
 use crate::cli::Record;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, open_host_with, progress, progress_done};
+use crate::source::{Failed, need_vms, open_host_with, open_one_of, progress, progress_done};
 use crate::text;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use vsteer_core::Fault;
 use vsteer_core::plural::counted;
+use vsteer_host::backend::Host;
 use vsteer_host::recorder::{Heard, Recorded, check, record};
+use vsteer_host::several::{names, side_by_side};
+use vsteer_record::own_folder::OwnFolder;
 
 /// Records.
 ///
 /// # Errors
 /// As [`open_host_with`] and [`record`]; what was written before a full disk stays readable.
-pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
+pub fn run(a: &Record, json: bool) -> Result<ExitCode, Fault> {
     let interrupt = Interrupt::listen();
-    let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
+    if a.source.is_several() {
+        return several(a, &interrupt, json);
+    }
+    let host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
+    let (recorded, left_out) = recorded(a, host, None, &interrupt)?;
+    if json {
+        text::print_json(&as_json(a, &recorded, &left_out));
+    } else {
+        say(a, &recorded);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Records each host into a folder of its name. A host that fails does not stop the others.
+fn several(a: &Record, interrupt: &Interrupt, json: bool) -> Result<ExitCode, Fault> {
+    let (names, each) = (names(&a.source.connect)?, a.source.each());
+    // Nobody else may put links into the folders in which the recordings are made.
+    let folders = [Some(&a.output), a.second.as_ref(), a.keep_former.as_ref()];
+    for folder in folders.into_iter().flatten() {
+        OwnFolder::make_or_open(folder)?;
+    }
+    let of = |i: usize| {
+        let into = |folder: &PathBuf| folder.join(&names[i]);
+        Record {
+            output: into(&a.output),
+            second: a.second.as_ref().map(into),
+            keep_former: a.keep_former.as_ref().map(into),
+            source: each[i].clone(),
+            ..a.clone()
+        }
+    };
+    let results = side_by_side(names.len(), interrupt, &|i| {
+        let a = of(i);
+        let host = open_one_of(&a.source, &names[i], a.events.then_some(a.event_buffer))?;
+        recorded(&a, host, Some(&names[i]), interrupt)
+    });
+    let (mut failed, mut all) = (Failed::default(), Vec::new());
+    for (i, result) in results.iter().enumerate() {
+        let mut line = match result {
+            Ok((recorded, left_out)) => {
+                if !json {
+                    say(&of(i), recorded);
+                }
+                as_json(&of(i), recorded, left_out)
+            }
+            Err(fault) => {
+                failed.say(&names[i], fault, false);
+                serde_json::json!({ "fault": fault })
+            }
+        };
+        line["host"] = serde_json::json!(names[i]);
+        all.push(line);
+    }
+    if json {
+        text::print_json(&all);
+    }
+    Ok(failed.code())
+}
+
+/// Records an open host. What was recorded, and the triggers that could not fire.
+fn recorded(
+    a: &Record,
+    mut host: Box<dyn Host>,
+    name: Option<&str>,
+    interrupt: &Interrupt,
+) -> Result<(Recorded, Vec<String>), Fault> {
+    let of = name.map_or_else(String::new, |name| format!("{name}: "));
     let asked = a.asked();
     check(host.as_ref(), &asked)?;
     let config = host.config()?;
@@ -22,44 +93,42 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         need_vms(&config, &a.source)?;
     }
     let mut left_out = Vec::new();
-    let recorded = record(host, config, &asked, &interrupt, &mut |heard| match heard {
+    let recorded = record(host, config, &asked, interrupt, &mut |heard| match heard {
         Heard::Progress(done, of) => progress("recording", done, of),
         Heard::Begun => crate::service_manager::ready(),
         Heard::Deaf(why) => {
-            eprintln!("vsteer: recording without a trigger: {why}");
+            text::note(format!("{of}recording without a trigger: {why}"));
             left_out.push(why.to_string());
         }
-        Heard::Mark(mark) => eprintln!("vsteer: {}", text::mark(mark)),
-        Heard::OldConfig(why) => {
-            eprintln!(
-                "vsteer: cannot refresh the configuration; recording continues with the last one: {why}"
-            );
-        }
+        Heard::Mark(mark) => text::note(format!("{of}{}", text::mark(mark))),
+        Heard::OldConfig(why) => text::note(format!(
+            "{of}cannot refresh the configuration; recording continues with the last one: {why}"
+        )),
     });
     progress_done();
-    say(a, &recorded?, &left_out, json);
-    Ok(())
+    Ok((recorded?, left_out))
 }
 
-fn say(a: &Record, recorded: &Recorded, left_out: &[String], json: bool) {
+fn as_json(a: &Record, recorded: &Recorded, left_out: &[String]) -> serde_json::Value {
     match recorded {
-        Recorded::Past { batches, seconds, collector } if json => {
-            text::print_json(&serde_json::json!({
-                "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
-            }));
-        }
+        Recorded::Past { batches, seconds, collector } => serde_json::json!({
+            "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
+        }),
+        Recorded::Live { batches, seconds, collector, unseen, events, marks } => serde_json::json!({
+            "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
+            "switches_unseen": unseen, "events": events, "marks": marks, "triggers_left_out": left_out,
+        }),
+    }
+}
+
+fn say(a: &Record, recorded: &Recorded) {
+    match recorded {
         Recorded::Past { batches, seconds, .. } => {
             eprintln!(
                 "vsteer: wrote {} of {seconds:.0} s to {}",
                 counted(*batches, "sample"),
                 a.output.display()
             );
-        }
-        Recorded::Live { batches, seconds, collector, unseen, events, marks } if json => {
-            text::print_json(&serde_json::json!({
-                "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
-                "switches_unseen": unseen, "events": events, "marks": marks, "triggers_left_out": left_out,
-            }));
         }
         Recorded::Live { batches, seconds, events, .. } => {
             eprintln!(

@@ -53,7 +53,7 @@ pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bo
         }
         let config = recording.config_at(batches[to].mono_ns);
         let model = model::derive(config, &recording.manifest.collector, &batches[from..=to])?;
-        print_rows(batches[to].unix_ns, &model, json);
+        print_rows(None, batches[to].unix_ns, &model, json);
         from = to;
         left -= 1;
     }
@@ -88,7 +88,7 @@ fn rows_of(file: &Path, interval_ns: u64, mut left: u64, json: bool) -> Result<(
             continue;
         }
         let unix_ns = last.unix_ns;
-        print_rows(unix_ns, &model::derive(&reader.config()?, &reader.collector(), &since)?, json);
+        print_rows(None, unix_ns, &model::derive(&reader.config()?, &reader.collector(), &since)?, json);
         since.drain(..since.len() - 1);
         left -= 1;
     }

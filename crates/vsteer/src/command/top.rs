@@ -2,19 +2,23 @@
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, only_watch, open_host};
+use crate::source::{Failed, Several, need_vms, only_watch, open_host};
 use crate::text::{csv_header, print_rows};
 use std::io::IsTerminal;
-use std::time::Instant;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::pace::{Pace, due};
+
+/// How often to look whether a host has failed or a signal has come.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Shows.
 ///
 /// # Errors
 /// As [`open_host`]; `Usage` when the live table is asked for without a terminal.
-pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
+pub fn run(a: &Top, json: bool) -> Result<ExitCode, Fault> {
     if !a.batch && !json {
         if !std::io::stdout().is_terminal() {
             return Err(Fault::new(FaultKind::Usage, "the live table needs a terminal")
@@ -23,8 +27,16 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
         return crate::view::run(a);
     }
     if let Some(recording) = &a.recording {
-        return super::replay::rows(recording, a.interval, a.updates, json);
+        super::replay::rows(recording, a.interval, a.updates, json)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    if a.source.is_several() {
+        return several(a, json);
+    }
+    one(a, json).map(|()| ExitCode::SUCCESS)
+}
+
+fn one(a: &Top, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
@@ -46,9 +58,37 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
             continue;
         }
         let model = model::derive(&host.config()?, &host.collector(), &[before, now.clone()])?;
-        print_rows(now.unix_ns, &model, json);
+        print_rows(None, now.unix_ns, &model, json);
         before = now;
         left -= 1;
     }
     Ok(())
+}
+
+/// Rows of several hosts, as they come.
+fn several(a: &Top, json: bool) -> Result<ExitCode, Fault> {
+    let interrupt = Interrupt::listen();
+    let mut hosts = Several::open(&a.source, a.interval, a.updates, &interrupt)?;
+    let mut failed = Failed::default();
+    if !json {
+        println!("host,{}", csv_header());
+    }
+    loop {
+        let update = hosts.next(LOOK);
+        while let Some((place, fault)) = hosts.next_fault() {
+            failed.say(&hosts.names[place], &fault, json);
+        }
+        if let Some((place, u)) = update {
+            let name = &hosts.names[place];
+            let unix_ns = u.now.unix_ns;
+            match model::derive(&u.config, &u.collector, &[u.before, u.now]) {
+                Ok(model) => print_rows(Some(name), unix_ns, &model, json),
+                Err(fault) => failed.say(name, &fault, json),
+            }
+        }
+        if interrupt.is_set() || hosts.is_over() {
+            hosts.end();
+            return Ok(failed.code());
+        }
+    }
 }

@@ -1,16 +1,32 @@
 //! `vsteer topology`: the machine's pCPUs, cores, caches and nodes, as vsteer reads them.
 
-use crate::cli::TopologyArgs;
+use crate::cli::{CollectorChoice, Source, TopologyArgs};
+use crate::source::open_host;
 use vsteer_core::Fault;
+use vsteer_host::backends;
 use vsteer_host::root::Root;
 
 /// Prints the topology.
 ///
 /// # Errors
-/// When the machine's files cannot be read.
+/// When the machine's files cannot be read; as [`open_host`].
 pub fn run(a: &TopologyArgs, json: bool) -> Result<(), Fault> {
-    let root = Root::open(&a.root)?;
-    let t = vsteer_host::linux::topology::read(&root)?;
+    let t = match &a.connect {
+        Some(uri) => {
+            let source = Source {
+                copy_vsteer: a.copy_vsteer,
+                // Nothing is counted, so the collector that needs no privilege is enough.
+                collector: if backends::is_changed_there(Some(uri)) {
+                    CollectorChoice::Schedstat
+                } else {
+                    CollectorChoice::Auto
+                },
+                ..Source::at(Some(uri))
+            };
+            open_host(&source)?.config()?.topology
+        }
+        None => vsteer_host::linux::topology::read(&Root::open(&a.root)?)?,
+    };
     if json {
         crate::text::print_json(&t);
         return Ok(());

@@ -12,6 +12,7 @@ use vsteer_host::backend::{Host, Request};
 use vsteer_host::backends;
 use vsteer_host::pace::{Pace, due};
 use vsteer_host::privilege::confine;
+use vsteer_host::several;
 
 /// What the command line asks a backend for.
 pub fn request(source: &Source) -> Request {
@@ -21,8 +22,22 @@ pub fn request(source: &Source) -> Request {
         statistics: source.statistics,
         login: source.login.to_backend(),
         prompt: login::prompt,
-        ..Request::of(source.connect.as_deref())
+        copies_itself: source.copy_vsteer,
+        ..Request::of(source.uri())
     }
+}
+
+/// Refuses several hosts, for a command that observes one.
+///
+/// # Errors
+/// `Usage` for more than one `--connect`.
+pub fn need_one(source: &Source) -> Result<(), Fault> {
+    if !source.is_several() {
+        return Ok(());
+    }
+    let what = format!("this command observes one host, but --connect names {}", source.connect.len());
+    Err(Fault::new(FaultKind::Usage, what)
+        .help("run it for each host; only top, diagnose and record take several --connect"))
 }
 
 /// Opens the live host and prints its notes on standard error. Samples of VMs that the service of `vsteer realtime`
@@ -39,7 +54,18 @@ pub fn open_host(source: &Source) -> Result<Box<dyn Host>, Fault> {
 /// # Errors
 /// As [`open_host`]; `Usage` when the buffer's size is not a power of two, or the collector sees no switches.
 pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Box<dyn Host>, Fault> {
+    need_one(source)?;
     opened(&Request { event_buffer, timers: Some(timer_counts), ..request(source) })
+}
+
+/// Opens one of several hosts. Its notes name it.
+///
+/// # Errors
+/// As [`open_host_with`].
+pub fn open_one_of(source: &Source, name: &str, event_buffer: Option<u64>) -> Result<Box<dyn Host>, Fault> {
+    let mut host = backends::open(&Request { event_buffer, timers: Some(timer_counts), ..request(source) })?;
+    tell(host.take_notes().into_iter().map(|note| format!("{name}: {note}")).collect());
+    Ok(host)
 }
 
 /// Opens what is asked for and prints its notes on standard error.
@@ -62,7 +88,7 @@ pub fn need_vms(config: &HostConfig, source: &Source) -> Result<(), Fault> {
     if !config.vms.is_empty() {
         return Ok(());
     }
-    let of = source.connect.as_ref().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
+    let of = source.uri().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
     Err(Fault::new(FaultKind::NothingThere, format!("no VM is running on {of}"))
         .help("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
 }
@@ -75,13 +101,42 @@ pub fn only_watch(host: &mut dyn Host) -> Result<(), Fault> {
     host.still_needs().map_or(Ok(()), |kept| confine(kept, &[]).map(drop))
 }
 
-/// Observes the live host for `length`, sampling every `interval`; shows progress on a terminal.
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Observes the live host for `length`; shows progress on a terminal.
 ///
 /// # Errors
 /// As [`open_host`]; `Interrupted` when nothing useful had been seen at Ctrl-C.
-pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<Stretch, Fault> {
+pub fn observe(source: &Source, length: Duration) -> Result<Stretch, Fault> {
     let interrupt = Interrupt::listen();
-    let mut host = open_host(source)?;
+    let host = open_host(source)?;
+    observe_opened(host, source, length, &interrupt)
+}
+
+/// A host's name, and what was observed there.
+pub type OfHost = (String, Result<Stretch, Fault>);
+
+/// Observes several hosts for `length` at the same time. The result has them in the order of the command line.
+///
+/// # Errors
+/// `Usage` for a host that is named twice. A host that fails does not stop the others.
+pub fn observe_each(source: &Source, length: Duration) -> Result<Vec<OfHost>, Fault> {
+    let (names, each) = (several::names(&source.connect)?, source.each());
+    let interrupt = Interrupt::listen();
+    let results = several::side_by_side(each.len(), &interrupt, &|i| {
+        let host = open_one_of(&each[i], &names[i], None)?;
+        observe_opened(host, &each[i], length, &interrupt)
+    });
+    Ok(names.into_iter().zip(results).collect())
+}
+
+fn observe_opened(
+    mut host: Box<dyn Host>,
+    source: &Source,
+    length: Duration,
+    interrupt: &Interrupt,
+) -> Result<Stretch, Fault> {
     need_vms(&host.config()?, source)?;
     if let Some(batches) = host.past(length) {
         let batches = batches?;
@@ -93,7 +148,7 @@ pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<
     let begin = Instant::now();
     let mut next = begin;
     while begin.elapsed() < length {
-        next = due(next, interval);
+        next = due(next, INTERVAL);
         progress("observing", begin.elapsed(), length);
         if interrupt.sleep_until(next.min(begin + length)) {
             break;

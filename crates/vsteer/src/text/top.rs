@@ -211,14 +211,25 @@ pub fn csv_line(unix_ns: u64, vm: &str, r: &Row) -> String {
     format!("{unix_ns},{},{},{cells}", csv_cell(vm), csv_cell(thread))
 }
 
-/// One update: CSV rows, or the model as a line of JSON.
-pub fn print_rows(unix_ns: u64, model: &HostModel, json: bool) {
+/// A model with the host that it is of.
+#[derive(serde::Serialize)]
+struct Of<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+    #[serde(flatten)]
+    model: &'a HostModel,
+}
+
+/// One update: CSV rows, or the model as a line of JSON. With `host`, each row and line begins with that name.
+pub fn print_rows(host: Option<&str>, unix_ns: u64, model: &HostModel, json: bool) {
     if json {
-        println!("{}", visible::json(&serde_json::to_string(model).expect("a model is plain data")));
+        let line = serde_json::to_string(&Of { host, model }).expect("a model is plain data");
+        println!("{}", visible::json(&line));
         return;
     }
+    let of = host.map_or_else(String::new, |host| format!("{},", csv_cell(host)));
     let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
     for row in vm_rows(model) {
-        println!("{}", csv_line(unix_ns, &name(&row.group), &row));
+        println!("{of}{}", csv_line(unix_ns, &name(&row.group), &row));
     }
 }

@@ -23,6 +23,7 @@ impl Place {
         };
         link("scenarios", "scenarios");
         link("crates/vsteer/tests/captured", "host");
+        link("crates/vsteer/tests/captured", "host-2");
         let noisy = "scenarios/noisy-neighbour.toml";
         for line in [
             format!("simulate {noisy} -o before.vsteer"),

@@ -56,6 +56,12 @@ fn top_on_a_small_and_a_large_terminal() {
 }
 
 #[test]
+fn top_of_several_hosts() {
+    let line = "top --connect tree:host --connect tree:host-2 --interval 300ms -n 1";
+    insta::assert_snapshot!("top_several", lines(&screen(line, (112, 20), "E")));
+}
+
+#[test]
 fn top_with_blame_and_with_its_help() {
     insta::assert_snapshot!("top_blame", lines(&screen(TOP, (100, 30), "b")));
     insta::assert_snapshot!("top_help", lines(&screen(TOP, (100, 30), "h")));
