@@ -9,6 +9,7 @@
 mod access_log;
 mod boot_loader;
 mod captured_host;
+mod configuration;
 mod cpu_list;
 mod esxtop;
 mod esxtop_beside;
@@ -51,6 +52,7 @@ targets!(
     access_log,
     boot_loader,
     captured_host,
+    configuration,
     cpu_list,
     esxtop,
     esxtop_beside,
