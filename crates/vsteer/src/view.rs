@@ -22,6 +22,7 @@ use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_record::Recording;
+use vsteer_record::config::Config;
 
 /// Widths of a name and of a column, characters.
 const NAME: u16 = 18;
@@ -56,13 +57,47 @@ struct View {
     room: usize,
     table: TableState,
     notes: Vec<String>,
+    look: Look,
+}
+
+/// What a person chooses once: see the configuration.
+struct Look {
+    thresholds: Thresholds,
+    colour: bool,
+    /// Columns by their place in [`COLUMNS`]; none: those that fit and have values.
+    columns: Vec<usize>,
+}
+
+impl Look {
+    fn of(a: &Top, config: &Config) -> Look {
+        let place = |name: &String| COLUMNS.iter().position(|c| c == name);
+        Look {
+            thresholds: config.thresholds(),
+            colour: config.text("display.colour") != "never",
+            columns: a.columns.iter().filter_map(place).collect(),
+        }
+    }
+
+    fn fg(&self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// The selected row.
+    fn selected(&self) -> Style {
+        if self.colour {
+            Style::new().bg(Color::Blue).fg(Color::White)
+        } else {
+            Style::new().add_modifier(Modifier::REVERSED)
+        }
+    }
 }
 
 /// Runs until the user presses `q`.
 ///
 /// # Errors
 /// As [`open_host`]; when the terminal cannot be used.
-pub fn run(a: &Top) -> Result<(), Fault> {
+pub fn run(a: &Top, config: &Config) -> Result<(), Fault> {
+    let look = Look::of(a, config);
     if let Some(recording) = &a.recording {
         let recording = crate::source::read(recording)?;
         let notes = recording.notes.clone();
@@ -70,13 +105,14 @@ pub fn run(a: &Top) -> Result<(), Fault> {
             a,
             &mut Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 },
             notes,
+            look,
         );
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
     only_watch(host.as_mut())?;
     let notes = host.take_notes();
-    show(a, host.as_mut(), notes)
+    show(a, host.as_mut(), notes, look)
 }
 
 /// A recording in place of a host. Each sample is the next one that is an interval later; at the end, the last one repeats.
@@ -117,7 +153,7 @@ impl Observe for Played {
     }
 }
 
-fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<(), Fault> {
+fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>, look: Look) -> Result<(), Fault> {
     let mut view = View {
         model: None,
         nodes: Vec::new(),
@@ -135,6 +171,7 @@ fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<(), Fault
         room: COLUMNS.len(),
         table: TableState::default().with_selected(0),
         notes,
+        look,
     };
     crate::interrupt::at_end(Some(ratatui::restore));
     let mut terminal = ratatui::init();
@@ -226,8 +263,8 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('h' | '?') => view.help = true,
         KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
         KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
-        KeyCode::Left => view.sort = beside(view, |a, b| a < b),
-        KeyCode::Right => view.sort = beside(view, |a, b| a > b),
+        KeyCode::Left => view.sort = beside(view, false),
+        KeyCode::Right => view.sort = beside(view, true),
         KeyCode::Char('r') => view.reverse = !view.reverse,
         KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
@@ -251,13 +288,23 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
 
 /// The columns to show.
 fn columns(view: &View) -> Vec<usize> {
-    view.model.as_ref().map_or_else(Vec::new, |model| shown(&vm_rows(model), view.room))
+    let Some(model) = &view.model else { return Vec::new() };
+    if view.look.columns.is_empty() {
+        return shown(&vm_rows(model), view.room);
+    }
+    view.look.columns.iter().copied().take(view.room).collect()
 }
 
-/// The shown column nearest to the one that rows are sorted by, on one side of it; that one where there is none.
-fn beside(view: &View, is_there: fn(usize, usize) -> bool) -> usize {
-    let there = columns(view).into_iter().filter(|i| is_there(*i, view.sort));
-    there.min_by_key(|i| i.abs_diff(view.sort)).unwrap_or(view.sort)
+/// The column beside the one that rows are sorted by: to its right or its left, or that one at the end. If that one is not
+/// shown, the first column.
+fn beside(view: &View, right: bool) -> usize {
+    let there = columns(view);
+    let next = match there.iter().position(|i| *i == view.sort) {
+        Some(at) if right => there.get(at + 1),
+        Some(at) => at.checked_sub(1).and_then(|at| there.get(at)),
+        None => there.first(),
+    };
+    next.copied().unwrap_or(view.sort)
 }
 
 /// The rows to show, VMs sorted, each followed by its parts where expanded.
@@ -287,13 +334,12 @@ fn place_of(row: &Row, rows: &[Row]) -> Option<usize> {
     rows.iter().position(|r| (r.depth, &r.group, &r.name) == (row.depth, &row.group, &row.name))
 }
 
-fn ready_style(model: &HostModel, row: &Row) -> Style {
+fn ready_style(model: &HostModel, row: &Row, look: &Look) -> Style {
     let vcpus = model.vms.iter().find(|v| v.id.0 == row.group).map_or(1, |v| v.vcpu_threads().count().max(1));
     let per_vcpu = row.values[2].unwrap_or(0.0) / if row.depth == 0 { vcpus as f64 } else { 1.0 };
-    let t = Thresholds::default();
     match per_vcpu {
-        r if r > t.ready_per_vcpu_critical => Style::new().fg(Color::Red),
-        r if r > t.ready_per_vcpu => Style::new().fg(Color::Yellow),
+        r if r > look.thresholds.ready_per_vcpu_critical => look.fg(Color::Red),
+        r if r > look.thresholds.ready_per_vcpu => look.fg(Color::Yellow),
         _ => Style::new(),
     }
 }
@@ -328,7 +374,7 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
     draw_table(f, table, &rows, &model, view);
     f.render_widget(Paragraph::new(blame), below);
-    f.render_widget(Paragraph::new(foot_text(view)).style(Style::new().fg(Color::DarkGray)), foot);
+    f.render_widget(Paragraph::new(foot_text(view)).style(view.look.fg(Color::DarkGray)), foot);
     if view.help {
         draw_help(f);
     }
@@ -363,14 +409,14 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Row], model: &HostModel, vi
     let lines = rows.iter().map(|r| {
         let cells =
             std::iter::once(r.name.clone()).chain(shown.iter().map(|i| format!("{:>9}", r.cells[*i])));
-        let style = ready_style(model, r);
+        let style = ready_style(model, r, &view.look);
         Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(BOLD) } else { style })
     });
     let widths =
         std::iter::once(Constraint::Min(NAME)).chain(shown.iter().map(|_| Constraint::Length(COLUMN)));
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
-        .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));
+        .row_highlight_style(view.look.selected());
     f.render_stateful_widget(widget, area, &mut view.table);
 }
 
@@ -437,6 +483,51 @@ mod tests {
         assert_eq!(place_of(&row("a", 0), &rows), Some(1));
         assert_eq!(place_of(&row("a", 1), &rows), Some(2));
         assert_eq!(place_of(&row("c", 0), &rows), None);
+    }
+
+    #[test]
+    fn what_a_person_chooses_for_the_live_table() {
+        use clap::{CommandFactory, FromArgMatches};
+        let look = |text: &str, words: &[&str]| {
+            let config = vsteer_record::config::of_text(text).strict().unwrap();
+            let all = ["vsteer", "top"].iter().chain(words);
+            let matches = crate::settings::with_defaults("top", &config).get_matches_from(all);
+            let crate::cli::Command::Top(a) = crate::cli::Cli::from_arg_matches(&matches).unwrap().command
+            else {
+                panic!("top was asked for");
+            };
+            Look::of(&a, &config)
+        };
+        crate::cli::Cli::command().debug_assert();
+        let plain = look("", &[]);
+        assert!(plain.colour && plain.columns.is_empty() && plain.fg(Color::Red).fg == Some(Color::Red));
+        let chosen = look("[display]\ncolour = \"never\"\n[top]\ncolumns = [\"%RDY\", \"%USED\"]\n", &[]);
+        assert_eq!((chosen.colour, &chosen.columns), (false, &vec![2, 0]));
+        assert!(chosen.fg(Color::Red) == Style::new() && chosen.selected().bg.is_none());
+        assert_eq!(look("[top]\ncolumns = [\"%RDY\"]\n", &["--columns", "%RUN,SW/s"]).columns, [1, 11]);
+        // Ready at 7 % of a pCPU: yellow by default, red with another threshold.
+        let mut row = Row {
+            group: "web".into(),
+            depth: 1,
+            name: "vCPU 0".into(),
+            values: [None; COLUMNS.len()],
+            cells: std::array::from_fn(|_| String::new()),
+        };
+        row.values[2] = Some(0.07);
+        let model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 1,
+            vms: Vec::new(),
+            pcpus: Vec::new(),
+            blame: None,
+            collector: String::new(),
+            missing: BTreeMap::new(),
+        };
+        let colour = |look: &Look| ready_style(&model, &row, look).fg;
+        assert_eq!(colour(&plain), Some(Color::Yellow));
+        assert_eq!(colour(&look("[thresholds]\nready_per_vcpu_critical = \"6%\"\n", &[])), Some(Color::Red));
+        assert_eq!(colour(&look("[thresholds]\nready_per_vcpu = \"8%\"\n", &[])), None);
+        assert_eq!(colour(&chosen), None);
     }
 
     /// Recorded each second and played at two: blame is since the sample before, also since one that is not shown.

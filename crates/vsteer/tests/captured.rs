@@ -1,11 +1,14 @@
 //! Do the commands work on a captured host? One written by hand: `busy` runs 75 % of pCPU 0, `sleeper` runs 20 % and waits 30 %.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn vsteer(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(arguments).output().unwrap()
+    program::vsteer().args(arguments).output().unwrap()
 }
 
 fn uri() -> String {

@@ -1,5 +1,8 @@
 //! Does `vsteer plan --only pin` propose pins where the simulator says that they pay, and refuse them where it says that they leave pCPUs idle?
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +11,7 @@ use std::process::{Command, Output};
 const COST_US: &str = "17000";
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+    program::vsteer().args(words).output().expect("vsteer starts")
 }
 
 fn json(words: &[&str]) -> Value {

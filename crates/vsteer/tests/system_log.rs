@@ -1,5 +1,8 @@
 //! Does each change, and each undo, leave one line in the system's log, whatever its names contain?
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 
 use std::os::unix::net::UnixDatagram;
@@ -8,7 +11,7 @@ use std::process::{Command, Output};
 use vsteer_core::setting::knob::How;
 
 fn vsteer(folder: &Path, words: &[&str]) -> Output {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+    let mut c = program::vsteer();
     c.args(words).env("VSTEER_STATE", folder.join("state")).env("SUDO_UID", "1234");
     c.env("VSTEER_LOG_SOCKET", folder.join("log")).output().unwrap()
 }

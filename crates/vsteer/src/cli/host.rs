@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use vsteer_host::backend;
 use vsteer_host::observe::{self, Statistics};
+use vsteer_record::config::default_of;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CollectorChoice {
@@ -35,10 +36,10 @@ impl From<CollectorChoice> for observe::CollectorChoice {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Source")]
 pub struct Source {
-    #[arg(long, value_name = "URI", help = "Observe the host at URI [default: this host]", long_help = connect_help())]
+    #[arg(long, value_name = "URI", help = "Observe the host at URI, or with this name in the configuration [default: this host]", long_help = connect_help())]
     pub connect: Option<String>,
     /// Choose how to measure
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = default_of("collector.method"))]
     pub collector: CollectorChoice,
     /// Observe only the VM called NAME (repeatable) [default: all VMs]
     #[arg(long = "vm", value_name = "NAME")]
@@ -56,7 +57,10 @@ pub struct Source {
 
 /// `--connect`, from the table of backends.
 fn connect_help() -> String {
-    format!("Observe the host at URI [default: this host]\n\n{}", vsteer_host::backends::help())
+    format!(
+        "Observe the host at URI, or with this name in the configuration [default: this host]\n\n{}",
+        vsteer_host::backends::help()
+    )
 }
 
 impl Source {

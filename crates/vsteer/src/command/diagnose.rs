@@ -6,11 +6,11 @@ use vsteer_core::Fault;
 use vsteer_core::diagnose::diagnose;
 use vsteer_core::thresholds::Thresholds;
 
-/// Diagnoses.
+/// Diagnoses. `thresholds`: those of the configuration.
 ///
 /// # Errors
 /// As [`source::window`].
-pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
+pub fn run(a: &Diagnose, mut thresholds: Thresholds, json: bool) -> Result<(), Fault> {
     if let (Some(folder), None) = (&a.window.recording, &a.window.at)
         && folder.is_dir()
     {
@@ -24,7 +24,6 @@ pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
     }
     let stretch = source::window(&a.window)?;
     let model = stretch.model()?;
-    let mut thresholds = Thresholds::default();
     a.threshold.iter().try_for_each(|(name, share)| thresholds.set(name, *share))?;
     let findings = diagnose(&stretch.config, &model, thresholds);
     if json {

@@ -9,18 +9,19 @@ use std::time::Instant;
 use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::pace::{Pace, due};
+use vsteer_record::config::Config;
 
 /// Shows.
 ///
 /// # Errors
 /// As [`open_host`]; `Usage` when the live table is asked for without a terminal.
-pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
+pub fn run(a: &Top, config: &Config, json: bool) -> Result<(), Fault> {
     if !a.batch && !json {
         if !std::io::stdout().is_terminal() {
             return Err(Fault::new(FaultKind::Usage, "the live table needs a terminal")
                 .help("to print rows instead: vsteer top -b"));
         }
-        return crate::view::run(a);
+        return crate::view::run(a, config);
     }
     if let Some(recording) = &a.recording {
         return super::replay::rows(recording, a.interval, a.updates, json);
