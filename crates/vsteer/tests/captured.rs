@@ -5,7 +5,7 @@ mod program;
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(arguments: &[&str]) -> Output {
     program::vsteer().args(arguments).output().unwrap()

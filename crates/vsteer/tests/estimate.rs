@@ -5,7 +5,7 @@ mod program;
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A simulated recording's clock begins at 0, and it with the warm-up's end, s.

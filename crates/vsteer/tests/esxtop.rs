@@ -6,7 +6,7 @@ mod program;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(words: &[&str]) -> Output {
     program::vsteer().args(words).output().unwrap()

@@ -12,7 +12,6 @@ mod program;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::*;
 use vsteer_core::topology::{Parts, Topology};

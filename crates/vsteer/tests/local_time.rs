@@ -4,7 +4,7 @@
 mod program;
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(zone: &str, words: &[&str]) -> Output {
     program::vsteer().env("TZ", zone).args(words).output().unwrap()

@@ -5,7 +5,7 @@ mod program;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// What the published scenario says that a move costs.
 const COST_US: &str = "17000";

@@ -5,7 +5,6 @@
 mod program;
 
 use serde_json::Value;
-use std::process::Command;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/published.md");
 

@@ -3,7 +3,7 @@
 #[path = "common/program.rs"]
 mod program;
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// `vsteer realtime WORDS`, with a state folder of its own.
 fn realtime(state: &std::path::Path, words: &[&str]) -> Output {

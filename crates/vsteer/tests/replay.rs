@@ -3,7 +3,7 @@
 #[path = "common/program.rs"]
 mod program;
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(words: &[&str]) -> Output {
     program::vsteer().args(words).output().expect("vsteer starts")

@@ -6,7 +6,7 @@ mod program;
 mod common;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use vsteer_act::{Entry, Journal};
 use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::How;

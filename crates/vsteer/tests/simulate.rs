@@ -5,7 +5,7 @@ mod program;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::LazyLock;
 
 fn scenario(name: &str) -> PathBuf {

@@ -7,7 +7,7 @@ mod common;
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use vsteer_core::setting::knob::How;
 
 fn vsteer(folder: &Path, words: &[&str]) -> Output {
