@@ -1,6 +1,6 @@
 #!/bin/sh
 # After a removal, of deb (`remove`, then perhaps `purge`) and of rpm (0). Only a purge removes what vsteer has written:
-# journals, recordings, and files of service levels. rpm has no purge: docs/install.md says what to remove by hand.
+# journals, recordings, and /etc/vsteer: the configuration and files of service levels. rpm has no purge: docs/install.md says what to remove by hand.
 set -e
 
 if [ -d /run/systemd/system ]; then

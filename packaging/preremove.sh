@@ -10,9 +10,10 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 
-# Root's journals alone: those of other users and of another VSTEER_STATE are not searched for.
+# Root's journals alone, in the folder that the configuration names: those of other users and of another VSTEER_STATE
+# are not searched for.
 status=0
-unset VSTEER_STATE
+unset VSTEER_STATE VSTEER_CONFIG
 listed=$(/usr/bin/vsteer rollback --list 2>&1) || status=$?
 case $status in
 3) ;; # no plan is applied

@@ -4,6 +4,9 @@
 # usage: tools/install.sh install vsteer|vsteer-display|vsteer-lab
 #        tools/install.sh uninstall
 #
+# The configuration is /etc/vsteer/vsteer.toml whatever PREFIX is. An install makes it only where there is none, and an
+# uninstall removes it only as it was made.
+#
 # PREFIX (/usr/local) goes into the unit files too. DESTDIR goes before every path and into no file. Programs come from
 # cargo's release folder, or from VSTEER_PROGRAMS; VSTEER_RUN runs programs of another machine type. The list
 # PREFIX/share/vsteer/installed names what uninstall removes.
@@ -14,6 +17,7 @@ PREFIX=${PREFIX:-/usr/local}
 DESTDIR=${DESTDIR:-}
 programs=${VSTEER_PROGRAMS:-${CARGO_TARGET_DIR:-target}/release}
 list=$PREFIX/share/vsteer/installed
+config=/etc/vsteer/vsteer.toml
 
 case $PREFIX in
 *[!A-Za-z0-9/._+-]* | *..*) echo "error: PREFIX may hold letters, digits and /._+- only: $PREFIX" >&2; exit 2 ;;
@@ -34,6 +38,15 @@ if [ "$what" = uninstall ]; then
 		12[6-9] | 1[3-9][0-9]) echo "warning: cannot tell whether a plan is applied, because $vsteer does not start" >&2 ;;
 		*) echo "error: a plan is applied; undo it first: vsteer rollback" >&2; exit 1 ;;
 		esac
+	fi
+	# Before its copy goes. One that differs stays: somebody changed it.
+	if grep -qxF "$config" "$DESTDIR$list" && [ -e "$DESTDIR$config" ]; then
+		if cmp -s "$DESTDIR$config" "$DESTDIR$PREFIX/share/vsteer/vsteer.toml"; then
+			rm -f "$DESTDIR$config"
+			rmdir "$DESTDIR${config%/*}" 2>/dev/null || :
+		else
+			echo "$config stays, because it is not as it was installed"
+		fi
 	fi
 	while read -r file; do
 		case $file in
@@ -96,10 +109,21 @@ vsteer)
 		gzip -9n "$page"
 		put 644 "$page.gz" "$PREFIX/share/man/man1/${page##*/}.gz"
 	done
+	gzip -9n "$work/man/vsteer.toml.5"
+	put 644 "$work/man/vsteer.toml.5.gz" "$PREFIX/share/man/man5/vsteer.toml.5.gz"
 	for shell in bash zsh fish; do vsteer completions $shell >"$work/$shell"; done
 	put 644 "$work/bash" "$PREFIX/share/bash-completion/completions/vsteer"
 	put 644 "$work/zsh" "$PREFIX/share/zsh/site-functions/_vsteer"
 	put 644 "$work/fish" "$PREFIX/share/fish/vendor_completions.d/vsteer.fish"
+	# Packages have a configuration file of their own, which dpkg and rpm keep.
+	if [ "${VSTEER_LIST:-yes}" = yes ]; then
+		put 644 packaging/vsteer.toml "$PREFIX/share/vsteer/vsteer.toml"
+		if [ -e "$DESTDIR$config" ]; then
+			echo "note: $config is there already, and stays as it is" >&2
+		else
+			put 644 packaging/vsteer.toml "$config"
+		fi
+	fi
 	unit vsteer-record.service systemd/system/vsteer-record.service
 	unit vsteer-steer@.service systemd/system/vsteer-steer@.service
 	unit tmpfiles.conf tmpfiles.d/vsteer.conf

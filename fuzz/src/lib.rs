@@ -10,6 +10,7 @@ mod access_log;
 mod agent_answer;
 mod boot_loader;
 mod captured_host;
+mod configuration;
 mod cpu_list;
 mod esxtop;
 mod esxtop_beside;
@@ -53,6 +54,7 @@ targets!(
     agent_answer,
     boot_loader,
     captured_host,
+    configuration,
     cpu_list,
     esxtop,
     esxtop_beside,

@@ -18,6 +18,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use vsteer_core::limits;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Step;
@@ -88,12 +89,27 @@ pub enum Entry {
 /// Where root's journals are kept. The units in packaging/ must let vsteer write here, and must not remove it.
 pub const ROOTS_JOURNALS: &str = "/var/lib/vsteer/journal";
 
-/// Where journals are kept: `$VSTEER_STATE`, else `/var/lib/vsteer` for root, else the user's state folder.
+/// The state folder that the configuration names (`paths.state`).
+static CONFIGURED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says which state folder the configuration names. Only the first call counts: a process has one configuration.
+pub fn configure(state: PathBuf) {
+    let _ = CONFIGURED.set(state);
+}
+
+/// A folder that a variable names, from the root.
+fn var(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
+}
+
+/// Where journals are kept: `$VSTEER_STATE`, else the configured folder, else [`usual_journal_folder`].
 pub fn journal_folder() -> PathBuf {
-    let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    if let Some(p) = var("VSTEER_STATE") {
-        return p.join("journal");
-    }
+    let named = var("VSTEER_STATE").or_else(|| CONFIGURED.get().cloned());
+    named.map_or_else(usual_journal_folder, |folder| folder.join("journal"))
+}
+
+/// Where journals are kept if nobody says otherwise: in `/var/lib/vsteer` for root, else in the user's state folder.
+pub fn usual_journal_folder() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from(ROOTS_JOURNALS);
     }

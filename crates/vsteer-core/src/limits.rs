@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// A text file that a person writes: a scenario, an experiment, service levels, a description of a host. Bytes.
 pub const TEXT_FILE: u64 = 16 << 20;
+/// vsteer's configuration: the shipped file, which explains every key, has some 10 kB. Bytes.
+pub const CONFIGURATION: u64 = 1 << 20;
+/// Faults of one configuration that are shown. Each has several lines.
+pub const CONFIGURATION_FAULTS: usize = 50;
 /// A plan: it holds the configuration of a host, some kB for each VM. Bytes.
 pub const PLAN: u64 = 64 << 20;
 /// The names of tasks and the marks of a recording, a line each. Bytes.

@@ -6,6 +6,7 @@
 //!
 //! To add a threshold, add a row. Left out: what a single rule needs to tell two causes apart, which stands in that rule's file.
 
+use crate::span::duration;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,53 @@ thresholds! {
     Share memory_local = 0.80, "Local share of a VM's memory; a VM below it has remote memory (VMware's warning level).";
 }
 
+/// A value as a person writes it: `8%` or `8` is 0.08, `3ms` is 3e6.
+///
+/// # Errors
+/// What is wrong with the text, for the person who wrote it.
+pub fn value(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    if text.ends_with('s') {
+        return Ok(duration(text)?.as_nanos() as f64);
+    }
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    let percent =
+        number.ok().filter(|p| p.is_finite()).ok_or_else(|| format!("{text:?} is not a percentage"))?;
+    Ok(percent / 100.0)
+}
+
+impl Unit {
+    /// The largest value, as it is stored.
+    pub const fn most(self) -> f64 {
+        match self {
+            Unit::Share => 100.0,
+            Unit::Time => 3.6e12,
+        }
+    }
+
+    /// Does the text end in this unit?
+    pub fn is_of(self, text: &str) -> bool {
+        match self {
+            Unit::Share => text.trim().ends_with('%'),
+            Unit::Time => text.trim().ends_with('s'),
+        }
+    }
+
+    /// A stored value as a person writes it: 0.08 is `8%`, 3e6 is `3ms`.
+    pub fn written(self, value: f64) -> String {
+        match self {
+            Unit::Share => format!("{}%", (1e4 * value).round() / 100.0),
+            Unit::Time => format!("{}ms", value / 1e6),
+        }
+    }
+}
+
 impl Thresholds {
+    /// The threshold of a row.
+    pub fn of(&self, row: &Threshold) -> f64 {
+        *(row.of)(&mut self.clone())
+    }
+
     /// Sets the threshold of this name: to a share (0.1 is 10 %), or to a time in ns.
     ///
     /// # Errors
@@ -81,10 +128,7 @@ impl Thresholds {
             return Err(Fault::new(FaultKind::Usage, format!("{name:?} is not the name of a threshold"))
                 .help(format!("known thresholds: {}", known.join(", "))));
         };
-        let most = match row.unit {
-            Unit::Share => 100.0,
-            Unit::Time => 3.6e12,
-        };
+        let most = row.unit.most();
         if !(0.0..=most).contains(&value) {
             return Err(Fault::new(FaultKind::Usage, format!("{name}: {value} is out of range"))
                 .because(format!("a value lies between 0 and {most}")));
@@ -108,6 +152,14 @@ mod tests {
             let others = THRESHOLDS.iter().enumerate().filter(|(k, _)| *k != i);
             let mut plain = Thresholds::default();
             assert!(others.into_iter().all(|(_, o)| *(o.of)(&mut t) == *(o.of)(&mut plain)), "{}", row.name);
+        }
+        let t = Thresholds::default();
+        for row in THRESHOLDS {
+            let text = row.unit.written(t.of(row));
+            assert!(
+                row.unit.is_of(&text) && value(&text).is_ok_and(|v| (v - t.of(row)).abs() < 1e-9),
+                "{text}"
+            );
         }
         let mut t = Thresholds::default();
         assert!(t.set("ready", 0.1).unwrap_err().to_string().contains("ready_per_vcpu"));

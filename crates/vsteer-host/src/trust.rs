@@ -41,10 +41,7 @@ impl Trust {
     /// # Errors
     /// `Usage` for anything but 32 bytes.
     pub fn thumbprint(text: &str) -> Result<Trust, Fault> {
-        let digits: Vec<u8> = text.bytes().filter(|b| *b != b':').collect();
-        let pair = |p: &[u8]| u8::from_str_radix(std::str::from_utf8(p).ok()?, 16).ok();
-        let bytes: Option<Vec<u8>> = digits.chunks(2).map(|p| pair(p).filter(|_| p.len() == 2)).collect();
-        bytes.and_then(|b| b.try_into().ok()).map(Trust::Thumbprint).ok_or_else(|| {
+        vsteer_core::thumbprint::bytes(text).map(Trust::Thumbprint).ok_or_else(|| {
             Fault::new(FaultKind::Usage, format!("{text:?} is not a SHA-256 thumbprint"))
                 .help("write 64 hexadecimal digits, with or without colons")
         })

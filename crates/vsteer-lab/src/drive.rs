@@ -50,7 +50,7 @@ impl Vsteer {
     /// The command line itself, for runs that should fail.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut c = Command::new(&self.program);
-        c.args(words).env("VSTEER_STATE", &self.state);
+        c.args(words).env("VSTEER_STATE", &self.state).env("VSTEER_CONFIG", "none");
         c
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn ordinary_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8
     within(ordinary(path)?, most)
 }
 
-fn within(file: File, most: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn within(file: File, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {

@@ -86,8 +86,40 @@ pub fn folder(path: &Path) -> Result<(), Fault> {
 /// # Errors
 /// `BadInput` for what is not an ordinary file: a pipe would block, a device may act. `NoPrivilege` as [`folder`].
 pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault> {
-    let failed = |e: io::Error| Fault::io(format!("cannot {what} {}", path.display()), &e);
     let changes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+    walk(path, what, flags, Rules { alone: changes, last_link: !changes })
+}
+
+/// Opens a file whose settings count for this process.
+///
+/// Root's settings decide what root does, so for root the file and each folder on the way must be safe from all others, as
+/// in [`open_named`] for a change. A link may lead to the file, as configuration systems make them, but not from a folder
+/// that others may write. For other users, the file is their own choice.
+///
+/// # Errors
+/// As [`open_named`].
+pub fn open_settings(path: &Path) -> Result<File, Fault> {
+    let what = "read the configuration";
+    if rustix::process::geteuid().is_root() {
+        return walk(path, what, OFlags::RDONLY, Rules { alone: true, last_link: true });
+    }
+    let failed = |e: io::Error| Fault::io(format!("cannot {what} {}", path.display()), &e);
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let found = found.map(File::from).map_err(|e| failed(e.into()))?;
+    opened_again(&found, OFlags::RDONLY).map_err(failed)
+}
+
+/// What a walk to a file demands.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// Nobody else may write the file or a folder on the way.
+    alone: bool,
+    /// The last component may be a link.
+    last_link: bool,
+}
+
+fn walk(path: &Path, what: &str, flags: OFlags, rules: Rules) -> Result<File, Fault> {
+    let failed = |e: io::Error| Fault::io(format!("cannot {what} {}", path.display()), &e);
     let mut left = std::path::absolute(path).map_err(failed)?;
     'walk: for _ in 0..LINKS_MOST {
         let mut at = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
@@ -108,7 +140,9 @@ pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault>
             let of = next.metadata().map_err(failed)?;
             walked.push(part);
             if of.is_symlink() {
-                if !obeys(of.uid()) || (last && changes) {
+                // Anybody who may write the folder can put a link of root's there, by a hard link.
+                let shared = rules.alone && last && at.metadata().map_err(failed)?.mode() & OTHERS_WRITE != 0;
+                if !obeys(of.uid()) || (last && !rules.last_link) || shared {
                     return Err(refused(&walked, "it is a symbolic link".to_owned()));
                 }
                 let to = fs::read_link(&walked).map_err(failed)?;
@@ -117,7 +151,7 @@ pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault>
                 continue 'walk;
             }
             let sticky = of.is_dir() && of.mode() & STICKY != 0 && obeys(of.uid());
-            if changes && !sticky && !is_the_kernels(&next) {
+            if rules.alone && !sticky && !is_the_kernels(&next) {
                 check(&walked, &of)?;
             }
             at = next;
@@ -293,6 +327,40 @@ mod tests {
         }
         assert_eq!(open("theirs/up/own", OFlags::RDONLY).unwrap_err().kind, FaultKind::NoPrivilege);
         assert!(open("theirs/file", OFlags::RDONLY).is_ok());
+    }
+
+    /// Settings that another user could have written do not count for root.
+    #[test]
+    #[ignore = "needs root"]
+    fn settings_of_root_come_from_what_only_root_can_write() {
+        use std::os::unix::fs::{chown, lchown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("etc")).unwrap();
+        give(&path("etc"), 0o755);
+        fs::write(path("etc/a"), "").unwrap();
+        symlink(path("etc/a"), path("etc/link")).unwrap();
+        let refused =
+            |name: &str| open_settings(&path(name)).is_err_and(|f| f.kind == FaultKind::NoPrivilege);
+        assert!(open_settings(&path("etc/a")).is_ok() && open_settings(&path("etc/link")).is_ok());
+        for mode in [0o666, 0o664] {
+            give(&path("etc/a"), mode);
+            assert!(refused("etc/a") && refused("etc/link"), "{mode:o}");
+        }
+        give(&path("etc/a"), 0o644);
+        // A folder that others may write: nothing in it counts. In a sticky one, a link does not.
+        give(&path("etc"), 0o775);
+        assert!(refused("etc/a"));
+        give(&path("etc"), 0o1777);
+        assert!(open_settings(&path("etc/a")).is_ok() && refused("etc/link"));
+        give(&path("etc"), 0o755);
+        lchown(path("etc/link"), Some(65534), None).unwrap();
+        assert!(refused("etc/link"));
+        chown(path("etc/a"), Some(65534), None).unwrap();
+        assert!(refused("etc/a"));
+        chown(path("etc/a"), Some(0), None).unwrap();
+        chown(path("etc"), Some(65534), None).unwrap();
+        assert!(refused("etc/a"));
     }
 
     fn mode(path: &Path) -> u32 {

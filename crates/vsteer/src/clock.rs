@@ -1,6 +1,7 @@
 //! Which moment does a time on the command line or in a recording name?
 //!
-//! Files hold ns since 1970, UTC. Printed and typed times are in the system's time zone (`TZ`, else /etc/localtime). Each
+//! Files hold ns since 1970, UTC. Printed and typed times are in the system's time zone (`TZ`, else the configuration's, else
+//! /etc/localtime). Each
 //! printed time has its offset from UTC, so a reader can copy it into `--at` on any machine.
 //!
 //! A simulation begins at second 0 of 1970. Its times are seconds, and `--at` counts from its beginning.
@@ -10,14 +11,29 @@
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
+use std::sync::OnceLock;
 use vsteer_core::{Fault, FaultKind};
 
 /// No real recording is from before 1980.
 const SIMULATED_BEFORE_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 
+/// The zone that the configuration names.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Shows and reads times in this zone of the time zone database from here on; in the system's if there is no such zone.
+pub fn set_zone(name: &str) {
+    if let Ok(zone) = TimeZone::get(name) {
+        let _ = ZONE.set(zone);
+    }
+}
+
+fn zone() -> TimeZone {
+    ZONE.get().cloned().unwrap_or_else(TimeZone::system)
+}
+
 /// A moment as `YYYY-MM-DD HH:MM:SS+09:00`; UTC is named; one of a simulation as its second.
 pub fn text(unix_ns: u64) -> String {
-    text_in(unix_ns, &TimeZone::system())
+    text_in(unix_ns, &zone())
 }
 
 /// The same in one word, as `--at` takes it.
@@ -28,12 +44,19 @@ pub fn word(unix_ns: u64) -> String {
     text(unix_ns).replacen(' ', "T", 1).replace(" UTC", "Z")
 }
 
+/// A moment as a name of a file that sorts by time, in UTC: `20261121T160205Z`.
+#[cfg(feature = "host")]
+pub fn file_name(at: std::time::SystemTime) -> String {
+    let at = Timestamp::try_from(at).unwrap_or_default();
+    at.strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
 /// The moment that `--at` names: `HH:MM[:SS]` on the last day that has it before `last_ns`, or a date with a time; ns since 1970.
 ///
 /// # Errors
 /// `Usage` for what is not a time, and for a time that the clocks skipped or showed twice.
 pub fn moment(text: &str, last_ns: u64) -> Result<u64, Fault> {
-    let zone = if last_ns < SIMULATED_BEFORE_NS { TimeZone::UTC } else { TimeZone::system() };
+    let zone = if last_ns < SIMULATED_BEFORE_NS { TimeZone::UTC } else { zone() };
     moment_in(text, last_ns, &zone)
 }
 

@@ -16,12 +16,12 @@ mod scenario;
 mod scrapes;
 #[cfg(feature = "host")]
 mod service_manager;
+mod settings;
 mod source;
 mod text;
 #[cfg(feature = "host")]
 mod view;
 
-use clap::Parser;
 use std::process::ExitCode;
 use vsteer_core::Fault;
 
@@ -42,15 +42,14 @@ fn end_quietly_without_reader() {
 
 fn main() -> ExitCode {
     end_quietly_without_reader();
-    let cli = cli::Cli::parse();
-    let json = cli.json;
-    match command::run(cli) {
-        Ok(code) => code,
-        Err(fault) => {
-            tell(&fault, json);
-            ExitCode::from(fault.kind.exit_code())
-        }
-    }
+    let ended = settings::of_process().and_then(|(cli, config)| {
+        let json = cli.json;
+        command::run(cli, &config).map_err(|fault| (fault, json))
+    });
+    ended.unwrap_or_else(|(fault, json)| {
+        tell(&fault, json);
+        ExitCode::from(fault.kind.exit_code())
+    })
 }
 
 /// Says what went wrong: on standard error for people, as one JSON object on standard output for programs as well.

@@ -23,6 +23,7 @@ use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_record::Recording;
+use vsteer_record::config::Config;
 
 /// Widths of a name and of a column, characters.
 const NAME: u16 = 18;
@@ -71,45 +72,79 @@ struct View {
     room: usize,
     table: TableState,
     notes: Vec<String>,
+    look: Look,
+}
+
+/// What a person chooses once: see the configuration.
+struct Look {
+    thresholds: Thresholds,
+    colour: bool,
+    /// Columns by their place in [`COLUMNS`]; none: those that fit and have values.
+    columns: Vec<usize>,
+}
+
+impl Look {
+    fn of(a: &Top, config: &Config) -> Look {
+        let place = |name: &String| COLUMNS.iter().position(|c| c == name);
+        Look {
+            thresholds: config.thresholds(),
+            colour: config.text("display.colour") != "never",
+            columns: a.columns.iter().filter_map(place).collect(),
+        }
+    }
+
+    fn fg(&self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// The selected row.
+    fn selected(&self) -> Style {
+        if self.colour {
+            Style::new().bg(Color::Blue).fg(Color::White)
+        } else {
+            Style::new().add_modifier(Modifier::REVERSED)
+        }
+    }
 }
 
 /// Runs until the user presses `q`.
 ///
 /// # Errors
 /// As [`open_host`]; when the terminal cannot be used.
-pub fn run(a: &Top) -> Result<ExitCode, Fault> {
+pub fn run(a: &Top, config: &Config) -> Result<ExitCode, Fault> {
+    let look = Look::of(a, config);
     if let Some(recording) = &a.recording {
         let recording = crate::source::read(recording)?;
         let notes = recording.notes.clone();
         let mut played = Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 };
-        return show_one(a, &mut played, notes);
+        return show_one(a, &mut played, notes, look);
     }
     if a.source.is_several() {
-        return run_several(a);
+        return run_several(a, look);
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
     only_watch(host.as_mut())?;
     let notes = host.take_notes();
-    show_one(a, host.as_mut(), notes)
+    show_one(a, host.as_mut(), notes, look)
 }
 
-fn show_one(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<ExitCode, Fault> {
+fn show_one(a: &Top, host: &mut dyn Observe, notes: Vec<String>, look: Look) -> Result<ExitCode, Fault> {
     // In raw mode Ctrl-C is a key; what others send is a signal, after which the terminal is restored as well.
     let interrupt = Interrupt::listen();
     let left = a.updates.unwrap_or(u64::MAX);
-    let mut view = View::new(a, vec![Shown::default()], notes);
+    let mut view = View::new(a, vec![Shown::default()], notes, look);
     let before = host.sample()?;
     show(&mut view, &mut One { host, before, left }, &interrupt)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Several hosts. Those that fail are named in the last line, and at the end.
-fn run_several(a: &Top) -> Result<ExitCode, Fault> {
+fn run_several(a: &Top, look: Look) -> Result<ExitCode, Fault> {
     let interrupt = Interrupt::listen();
     let mut several = Several::open(&a.source, a.interval, a.updates, &interrupt)?;
     let named = |name: &String| Shown { name: one_line(name), ..Shown::default() };
-    let mut view = View::new(a, several.names.iter().map(named).collect(), Vec::new());
+    let mut view = View::new(a, several.names.iter().map(named).collect(), Vec::new(), look);
     let shown = show(&mut view, &mut several, &interrupt);
     several.end();
     let mut failed = Failed::default();
@@ -210,7 +245,7 @@ impl Observe for Played {
 }
 
 impl View {
-    fn new(a: &Top, hosts: Vec<Shown>, notes: Vec<String>) -> View {
+    fn new(a: &Top, hosts: Vec<Shown>, notes: Vec<String>, look: Look) -> View {
         View {
             hosts,
             expanded: BTreeSet::new(),
@@ -227,6 +262,7 @@ impl View {
             room: COLUMNS.len(),
             table: TableState::default().with_selected(0),
             notes,
+            look,
         }
     }
 
@@ -326,8 +362,8 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('h' | '?') => view.help = true,
         KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
         KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
-        KeyCode::Left => view.sort = beside(view, |a, b| a < b),
-        KeyCode::Right => view.sort = beside(view, |a, b| a > b),
+        KeyCode::Left => view.sort = beside(view, false),
+        KeyCode::Right => view.sort = beside(view, true),
         KeyCode::Char('r') => view.reverse = !view.reverse,
         KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
@@ -353,13 +389,23 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
 /// The columns to show.
 fn columns(view: &View) -> Vec<usize> {
     let rows: Vec<Row> = view.models().flat_map(|(_, model)| vm_rows(model)).collect();
-    if rows.is_empty() { Vec::new() } else { shown(&rows, view.room) }
+    match rows.is_empty() {
+        true => Vec::new(),
+        false if view.look.columns.is_empty() => shown(&rows, view.room),
+        false => view.look.columns.iter().copied().take(view.room).collect(),
+    }
 }
 
-/// The shown column nearest to the one that rows are sorted by, on one side of it; that one where there is none.
-fn beside(view: &View, is_there: fn(usize, usize) -> bool) -> usize {
-    let there = columns(view).into_iter().filter(|i| is_there(*i, view.sort));
-    there.min_by_key(|i| i.abs_diff(view.sort)).unwrap_or(view.sort)
+/// The column beside the one that rows are sorted by: to its right or its left, or that one at the end. If that one is not
+/// shown, the first column.
+fn beside(view: &View, right: bool) -> usize {
+    let there = columns(view);
+    let next = match there.iter().position(|i| *i == view.sort) {
+        Some(at) if right => there.get(at + 1),
+        Some(at) => at.checked_sub(1).and_then(|at| there.get(at)),
+        None => there.first(),
+    };
+    next.copied().unwrap_or(view.sort)
 }
 
 /// The rows to show, VMs of all hosts sorted, each followed by its parts where expanded.
@@ -393,13 +439,12 @@ fn place_of((place, row): &Placed, rows: &[Placed]) -> Option<usize> {
     rows.iter().position(|(p, r)| key(*p, r) == key(*place, row))
 }
 
-fn ready_style(model: &HostModel, row: &Row) -> Style {
+fn ready_style(model: &HostModel, row: &Row, look: &Look) -> Style {
     let vcpus = model.vms.iter().find(|v| v.id.0 == row.group).map_or(1, |v| v.vcpu_threads().count().max(1));
     let per_vcpu = row.values[2].unwrap_or(0.0) / if row.depth == 0 { vcpus as f64 } else { 1.0 };
-    let t = Thresholds::default();
     match per_vcpu {
-        r if r > t.ready_per_vcpu_critical => Style::new().fg(Color::Red),
-        r if r > t.ready_per_vcpu => Style::new().fg(Color::Yellow),
+        r if r > look.thresholds.ready_per_vcpu_critical => look.fg(Color::Red),
+        r if r > look.thresholds.ready_per_vcpu => look.fg(Color::Yellow),
         _ => Style::new(),
     }
 }
@@ -437,7 +482,7 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
     draw_table(f, table, &rows, view);
     f.render_widget(Paragraph::new(blame), below);
-    f.render_widget(Paragraph::new(foot_text(view)).style(Style::new().fg(Color::DarkGray)), foot);
+    f.render_widget(Paragraph::new(foot_text(view)).style(view.look.fg(Color::DarkGray)), foot);
     if view.help {
         draw_help(f);
     }
@@ -515,7 +560,7 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
         let name = several.then(|| if r.depth == 0 { host.name.clone() } else { String::new() });
         let values = shown.iter().map(|i| format!("{:>9}", r.cells[*i]));
         let cells: Vec<String> = name.into_iter().chain([r.name.clone()]).chain(values).collect();
-        let style = host.model.as_ref().map_or(Style::new(), |model| ready_style(model, r));
+        let style = host.model.as_ref().map_or(Style::new(), |model| ready_style(model, r, &view.look));
         Cells::new(cells).style(if r.depth == 0 { style.patch(BOLD) } else { style })
     });
     let host = several.then_some(Constraint::Length(HOST));
@@ -523,7 +568,7 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
     let widths = host.into_iter().chain([Constraint::Min(NAME)]).chain(values);
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading).style(Style::new().add_modifier(Modifier::REVERSED)))
-        .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));
+        .row_highlight_style(view.look.selected());
     f.render_stateful_widget(widget, area, &mut view.table);
 }
 
@@ -596,6 +641,51 @@ mod tests {
         assert_eq!(place_of(&row(0, "a", 1), &rows), Some(2));
         assert_eq!(place_of(&row(1, "a", 0), &rows), Some(3), "a VM of the same id on another host");
         assert_eq!(place_of(&row(0, "c", 0), &rows), None);
+    }
+
+    #[test]
+    fn what_a_person_chooses_for_the_live_table() {
+        use clap::{CommandFactory, FromArgMatches};
+        let look = |text: &str, words: &[&str]| {
+            let config = vsteer_record::config::of_text(text).strict().unwrap();
+            let all = ["vsteer", "top"].iter().chain(words);
+            let matches = crate::settings::with_defaults("top", &config).get_matches_from(all);
+            let crate::cli::Command::Top(a) = crate::cli::Cli::from_arg_matches(&matches).unwrap().command
+            else {
+                panic!("top was asked for");
+            };
+            Look::of(&a, &config)
+        };
+        crate::cli::Cli::command().debug_assert();
+        let plain = look("", &[]);
+        assert!(plain.colour && plain.columns.is_empty() && plain.fg(Color::Red).fg == Some(Color::Red));
+        let chosen = look("[display]\ncolour = \"never\"\n[top]\ncolumns = [\"%RDY\", \"%USED\"]\n", &[]);
+        assert_eq!((chosen.colour, &chosen.columns), (false, &vec![2, 0]));
+        assert!(chosen.fg(Color::Red) == Style::new() && chosen.selected().bg.is_none());
+        assert_eq!(look("[top]\ncolumns = [\"%RDY\"]\n", &["--columns", "%RUN,SW/s"]).columns, [1, 11]);
+        // Ready at 7 % of a pCPU: yellow by default, red with another threshold.
+        let mut row = Row {
+            group: "web".into(),
+            depth: 1,
+            name: "vCPU 0".into(),
+            values: [None; COLUMNS.len()],
+            cells: std::array::from_fn(|_| String::new()),
+        };
+        row.values[2] = Some(0.07);
+        let model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 1,
+            vms: Vec::new(),
+            pcpus: Vec::new(),
+            blame: None,
+            collector: String::new(),
+            missing: BTreeMap::new(),
+        };
+        let colour = |look: &Look| ready_style(&model, &row, look).fg;
+        assert_eq!(colour(&plain), Some(Color::Yellow));
+        assert_eq!(colour(&look("[thresholds]\nready_per_vcpu_critical = \"6%\"\n", &[])), Some(Color::Red));
+        assert_eq!(colour(&look("[thresholds]\nready_per_vcpu = \"8%\"\n", &[])), None);
+        assert_eq!(colour(&chosen), None);
     }
 
     /// Recorded each second and played at two: blame is since the sample before, also since one that is not shown.

@@ -1,11 +1,14 @@
 //! Do the commands work on a captured host? One written by hand: `busy` runs 75 % of pCPU 0, `sleeper` runs 20 % and waits 30 %.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(arguments).output().unwrap()
+    program::vsteer().args(arguments).output().unwrap()
 }
 
 fn uri() -> String {
@@ -65,7 +68,7 @@ fn several_hosts_are_one_view_and_one_that_fails_stops_no_other() {
     let run = |line: &str, hosts: &[&str]| {
         let connect = hosts.iter().flat_map(|host| ["--connect".to_owned(), format!("tree:{host}")]);
         let words = line.split(' ').map(str::to_owned).chain(connect);
-        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = program::vsteer();
         let done = c.args(words).current_dir(dir.path()).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (done.status.code(), text(&done.stdout), text(&done.stderr))

@@ -1,5 +1,8 @@
 //! Does a running `record` or `top` hold only what it still needs, and does it record VMs that start later all the same?
 
+#[path = "common/program.rs"]
+mod program;
+
 #[path = "common/qemu.rs"]
 #[allow(dead_code)] // The other test also runs vsteer as another user.
 mod qemu;
@@ -21,7 +24,7 @@ impl Drop for Running {
 }
 
 fn vsteer(words: &[&str], to: &Path) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+    let mut c = program::vsteer();
     c.args(words).arg("-o").arg(to).stdin(Stdio::null()).stdout(Stdio::null());
     c
 }
@@ -89,8 +92,7 @@ fn record_keeps_one_capability_and_sees_vms_that_start_later() {
     // The configuration, which names it, is read every ten seconds.
     std::thread::sleep(Duration::from_secs(14));
     interrupt(running);
-    let told =
-        Command::new(env!("CARGO_BIN_EXE_vsteer")).arg("diagnose").arg(&to).arg("--json").output().unwrap();
+    let told = program::vsteer().arg("diagnose").arg(&to).arg("--json").output().unwrap();
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
     for vm in [&first, &later] {
         let model = told["model"]["vms"].as_array().unwrap().iter().find(|v| v["name"] == vm.name.as_str());
@@ -103,7 +105,7 @@ fn record_keeps_one_capability_and_sees_vms_that_start_later() {
 #[ignore = "needs root: it loads eBPF; and QEMU"]
 fn top_keeps_one_capability() {
     let vm = Qemu::start("shown", None);
-    let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+    let mut c = program::vsteer();
     c.args(["top", "-b", "-i", "200ms", "--vm", &vm.name]).stdout(Stdio::null()).stderr(Stdio::null());
     let running = Running(c.spawn().unwrap());
     until("no new privileges", || of_threads(running.0.id(), "NoNewPrivs").iter().all(|one| one == "1"));
@@ -123,7 +125,7 @@ fn top_keeps_one_capability() {
 fn record_writes_nowhere_else_and_top_nowhere() {
     let (dir, vm) = (tempfile::tempdir().unwrap(), Qemu::start("limited", None));
     let said = |words: &[&str], tries: &Path| {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = program::vsteer();
         c.args(words).args(["--collector", "schedstat", "--vm", &vm.name]).env("VSTEER_TRY_WRITE", tries);
         let done = c.current_dir(dir.path()).output().unwrap();
         assert!(done.status.success(), "{done:?}");

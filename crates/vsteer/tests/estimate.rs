@@ -1,8 +1,11 @@
 //! Does `vsteer estimate` say of saved scrapes what it says of the log of the same requests?
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A simulated recording's clock begins at 0, and it with the warm-up's end, s.
@@ -12,7 +15,7 @@ const TO_S: f64 = 65.0;
 type Request = (f64, f64);
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+    program::vsteer().args(words).output().expect("vsteer starts")
 }
 
 /// Numbers above 0 and below 1 (MMIX's generator).

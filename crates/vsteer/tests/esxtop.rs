@@ -1,12 +1,15 @@
 //! Batch files of esxtop's by the command line: every command that reads a recording reads them, and `export` writes them.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().unwrap()
+    program::vsteer().args(words).output().unwrap()
 }
 
 fn text(words: &[&str]) -> String {

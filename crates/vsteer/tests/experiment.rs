@@ -1,5 +1,8 @@
 //! Experiments by the program itself: run, killed, gone on with, rolled back; workloads that misbehave; what is told of it all.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -26,7 +29,7 @@ impl Place {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = program::vsteer();
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
         c.args(words).current_dir(self.dir.path()).env("VSTEER_STATE", self.path("state")).env("PATH", path);
         c
@@ -539,10 +542,13 @@ fn a_full_disk_ends_it_with_settings_put_back() {
     // 512-byte blocks: some lines fit, then no more. The journal is as small.
     let line = format!(
         "trap '' XFSZ; ulimit -f 24; exec {} experiment run e.toml --yes -o e.experiment",
-        env!("CARGO_BIN_EXE_vsteer")
+        program::VSTEER
     );
     let mut c = Command::new("/bin/sh");
-    c.args(["-c", &line]).current_dir(p.dir.path()).env("VSTEER_STATE", p.path("state"));
+    c.args(["-c", &line])
+        .current_dir(p.dir.path())
+        .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+        .env("VSTEER_STATE", p.path("state"));
     let done = c.output().unwrap();
     assert_eq!(done.status.code(), Some(9), "{}", String::from_utf8_lossy(&done.stderr));
     // Where the journal too had no room for "taken back", the setting is back all the same, and rollback is safe.

@@ -8,6 +8,9 @@
 //!
 //! Left out: a machine that is really another, with its own tuned and boot loader.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::{Value, json};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -103,13 +106,16 @@ impl Machine {
     fn command(&self, program: &str) -> Command {
         let mut c = Command::new(program);
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
-        c.current_dir(self.dir.path()).env("VSTEER_STATE", self.path("state")).env("PATH", path);
+        c.current_dir(self.dir.path())
+            .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+            .env("VSTEER_STATE", self.path("state"))
+            .env("PATH", path);
         c.stdin(Stdio::null());
         c
     }
 
     fn vsteer(&self, words: &[&str]) -> Output {
-        self.command(env!("CARGO_BIN_EXE_vsteer")).args(words).output().unwrap()
+        self.command(program::VSTEER).args(words).output().unwrap()
     }
 
     /// Must succeed; what it printed, and said.

@@ -5,13 +5,16 @@
 
 #![cfg(feature = "host")]
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use vsteer_core::setting::knob::How;
 
-const VSTEER: &str = env!("CARGO_BIN_EXE_vsteer");
+use program::VSTEER;
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/noisy-neighbour.toml");
 
 fn text(out: &Output) -> String {
@@ -21,7 +24,7 @@ fn text(out: &Output) -> String {
 /// Where inputs lie, with a recording of five seconds.
 fn inputs() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
-    let mut c = Command::new(VSTEER);
+    let mut c = program::vsteer();
     let done =
         c.args(["simulate", SCENARIO, "--set", "for=5s", "-o", "r.vsteer"]).current_dir(&place).output();
     assert!(done.unwrap().status.success());
@@ -32,7 +35,12 @@ fn inputs() -> tempfile::TempDir {
 fn limited(folder: &Path, blocks: u64, words: &str) -> Output {
     let line = format!("ulimit -f {blocks}; trap '' XFSZ; exec {VSTEER} {words}");
     let mut c = Command::new("sh");
-    c.args(["-c", &line]).current_dir(folder).env("VSTEER_STATE", folder.join("state")).output().unwrap()
+    c.args(["-c", &line])
+        .current_dir(folder)
+        .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+        .env("VSTEER_STATE", folder.join("state"))
+        .output()
+        .unwrap()
 }
 
 fn left(folder: &Path) -> Vec<String> {
@@ -79,7 +87,7 @@ fn an_output_is_whole_or_not_there() {
             let is_recording = words.starts_with("simulate") && left(place.path()) == ["out"];
             if is_recording {
                 // What was recorded before the disk was full stays, and can be read.
-                let read = Command::new(VSTEER).args(["replay", "out"]).current_dir(&place).output().unwrap();
+                let read = program::vsteer().args(["replay", "out"]).current_dir(&place).output().unwrap();
                 assert!([0, 3, 6].contains(&read.status.code().unwrap()), "{}", text(&read));
                 assert!(place.path().join("out/manifest.json").metadata().unwrap().len() > 10);
             } else {
@@ -152,7 +160,12 @@ fn a_small_disk_that_is_full_keeps_the_old_files() {
         let room = (free.f_bavail.saturating_sub(1) * free.f_frsize) as usize;
         std::fs::write(place.path().join("filler"), vec![0; room]).unwrap();
         let mut c = Command::new("sh");
-        let done = c.args(["-c", &format!("exec {VSTEER} {words}")]).current_dir(&place).output().unwrap();
+        let done = c
+            .args(["-c", &format!("exec {VSTEER} {words}")])
+            .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+            .current_dir(&place)
+            .output()
+            .unwrap();
         refused(&done, &words, "out");
         assert!(text(&done).to_lowercase().contains("no space left"), "{}", text(&done));
         if replaces {

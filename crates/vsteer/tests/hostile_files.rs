@@ -5,6 +5,9 @@
 
 #![cfg(feature = "host")]
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 
 use std::path::{Path, PathBuf};
@@ -25,7 +28,7 @@ impl Place {
     }
 
     fn run(&self, words: &[&str]) -> Output {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = program::vsteer();
         c.args(words).current_dir(self.0.path()).env("VSTEER_STATE", self.path("state")).output().unwrap()
     }
 
@@ -244,8 +247,13 @@ fn a_small_compressed_file_does_not_take_much_memory() {
         gz.finish().unwrap();
         assert!(std::fs::metadata(&file).unwrap().len() < 1 << 20);
         // Kilobytes of address space: without the limits, vsteer ends here for lack of memory.
-        let line = format!("ulimit -v 400000; exec {} replay {name}.csv.gz", env!("CARGO_BIN_EXE_vsteer"));
-        let done = Command::new("sh").args(["-c", &line]).current_dir(p.0.path()).output().unwrap();
+        let line = format!("ulimit -v 400000; exec {} replay {name}.csv.gz", program::VSTEER);
+        let done = Command::new("sh")
+            .args(["-c", &line])
+            .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+            .current_dir(p.0.path())
+            .output()
+            .unwrap();
         let shown = text(&done);
         assert_eq!(done.status.code(), Some(6), "{name}: {shown}");
         assert!(shown.contains(&format!("{name}.csv.gz")) && shown.contains(says), "{name}: {shown}");
@@ -322,9 +330,14 @@ fn state_is_private_whatever_the_umask() {
     for name in ["one", "two"] {
         std::fs::write(p.path(name), "madvise").unwrap();
         let file = p.plan(Some(name), How::File { path: path(&p.path(name)).to_owned() }, None);
-        let line = format!("umask 0; exec {} apply {} --yes", env!("CARGO_BIN_EXE_vsteer"), path(&file));
+        let line = format!("umask 0; exec {} apply {} --yes", program::VSTEER, path(&file));
         let mut c = Command::new("sh");
-        let done = c.args(["-c", &line]).env("VSTEER_STATE", p.path("state")).output().unwrap();
+        let done = c
+            .args(["-c", &line])
+            .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+            .env("VSTEER_STATE", p.path("state"))
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{}", text(&done));
     }
     let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o777;

@@ -7,9 +7,11 @@
 //! Left out: files for programs (Parquet, esxtop, the recording in a zip), which keep names exactly; bytes that are not
 //! UTF-8, because a recording cannot hold them.
 
+#[path = "common/program.rs"]
+mod program;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::*;
 use vsteer_core::topology::{Parts, Topology};
@@ -148,7 +150,7 @@ impl Place {
 
     /// What a command prints, on both streams; nothing in it acts. `ends`: how it may end.
     fn prints(&self, words: &[&str], ends: &[i32]) -> String {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = program::vsteer();
         let out = c
             .args(words)
             .current_dir(self.0.path())

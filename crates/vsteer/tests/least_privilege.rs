@@ -1,6 +1,9 @@
 //! Does the table of needs say the least that each command needs? Each row is tried as a user without privilege, with
 //! exactly its capabilities, where it must work, and with each one less, where it must say which one is missing.
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 #[path = "common/qemu.rs"]
 mod qemu;
@@ -51,8 +54,7 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         let vsteer = dir.path().join("vsteer");
         // A process of its own writes it, or the kernel could refuse to run it ("Text file busy").
-        let copied =
-            Command::new("cp").args([env!("CARGO_BIN_EXE_vsteer").as_ref(), vsteer.as_os_str()]).status();
+        let copied = Command::new("cp").args([program::VSTEER.as_ref(), vsteer.as_os_str()]).status();
         assert!(copied.unwrap().success());
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::set_permissions(&vsteer, PermissionsExt::from_mode(0o755)).unwrap();
@@ -62,7 +64,10 @@ impl Place {
 
     fn run(&self, capabilities: &[String], words: &[&str]) -> Output {
         let mut c = as_user(NOBODY, capabilities, &self.vsteer);
-        c.args(words).current_dir(self.dir.path()).env("VSTEER_STATE", self.dir.path().join("state"));
+        c.args(words)
+            .current_dir(self.dir.path())
+            .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
+            .env("VSTEER_STATE", self.dir.path().join("state"));
         c.output().unwrap()
     }
 

@@ -1,10 +1,13 @@
 //! Times that people read and type are in the system's time zone; files stay in UTC. Needs the package tzdata.
 
+#[path = "common/program.rs"]
+mod program;
+
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn vsteer(zone: &str, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).env("TZ", zone).args(words).output().unwrap()
+    program::vsteer().env("TZ", zone).args(words).output().unwrap()
 }
 
 /// A batch file of esxtop: one VM on 16 pCPUs, 13 rows 3 s apart from this minute (UTC).

@@ -2,6 +2,9 @@
 //!
 //! Pages and completions are compared with the commands that `--help` lists, and exit codes with real invocations.
 
+#[path = "common/program.rs"]
+mod program;
+
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use vsteer_core::FaultKind;
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+    program::vsteer().args(words).output().expect("vsteer starts")
 }
 
 fn text(words: &[&str]) -> String {
@@ -47,7 +50,7 @@ fn every_command_has_a_manual_page() {
         let file = folder.join(name);
         std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{name}: {e}"))
     };
-    let mut expected: BTreeSet<String> = BTreeSet::from(["vsteer.1".into()]);
+    let mut expected: BTreeSet<String> = BTreeSet::from(["vsteer.1".into(), "vsteer.toml.5".into()]);
     for words in all_commands() {
         let page = format!("vsteer-{}.1", words.join("-"));
         let of_page = read(&page);
@@ -71,6 +74,16 @@ fn every_command_has_a_manual_page() {
     }
 }
 
+#[test]
+fn the_page_of_the_configuration_has_every_key() {
+    let dir = tempfile::tempdir().unwrap();
+    text(&["man", dir.path().join("man").to_str().unwrap()]);
+    let page = std::fs::read_to_string(dir.path().join("man/vsteer.toml.5")).unwrap();
+    for key in vsteer_record::config::keys() {
+        assert!(page.contains(&format!("\\fB{}\\fR", key.name.replace('-', "\\-"))), "{}", key.full());
+    }
+}
+
 /// What `man` needs: a title first, a name with its purpose, a synopsis, and only known requests.
 fn is_a_page(name: &str, page: &str) {
     const KNOWN: [&str; 14] =
@@ -81,8 +94,8 @@ fn is_a_page(name: &str, page: &str) {
         assert!(KNOWN.contains(&word), "{name}: {request}");
     }
     let first = requests.iter().find(|r| !r.starts_with(".ie") && !r.starts_with(".el")).unwrap();
-    let title = name.trim_end_matches(".1");
-    assert!(first.starts_with(&format!(".TH {title} 1")), "{name}: {first}");
+    let (title, section) = name.rsplit_once('.').unwrap();
+    assert!(first.starts_with(&format!(".TH {title} {section}")), "{name}: {first}");
     let sections: Vec<&str> = requests.iter().filter_map(|r| r.strip_prefix(".SH ")).collect();
     assert_eq!(sections[..2], ["NAME", "SYNOPSIS"], "{name}");
     let after = page.split(".SH NAME\n").nth(1).and_then(|rest| rest.lines().next()).unwrap();

@@ -20,7 +20,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const VSTEER: &str = env!("CARGO_BIN_EXE_vsteer");
+#[path = "common/program.rs"]
+mod program;
+
+use program::VSTEER;
 
 /// An sshd under several names: `one`, `two`; `looking`, whose key may only look; `wrong`, whose key is another;
 /// `flipped`, to which bytes arrive changed.

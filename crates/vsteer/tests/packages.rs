@@ -2,6 +2,9 @@
 
 #![cfg(feature = "host")]
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 
 use std::collections::BTreeSet;
@@ -13,7 +16,7 @@ use vsteer_act::{Entry, Journal};
 use vsteer_core::setting::knob::How;
 use vsteer_host::actuate::Former;
 
-const VSTEER: &str = env!("CARGO_BIN_EXE_vsteer");
+use program::VSTEER;
 const PACKAGES: [&str; 3] = ["vsteer", "vsteer-display", "vsteer-lab"];
 
 fn project(file: &str) -> PathBuf {
@@ -59,7 +62,7 @@ fn the_program_accepts_the_command_lines_of_units() {
         let words = words(line);
         assert_eq!(words[0], "/usr/bin/vsteer", "{name}");
         // clap reads from left to right: it comes to the last option only when those before it are right.
-        let out = Command::new(VSTEER).args(&words[1..]).arg("--no-such-option").output().unwrap();
+        let out = program::vsteer().args(&words[1..]).arg("--no-such-option").output().unwrap();
         let told = String::from_utf8_lossy(&out.stderr);
         assert!(told.contains("unexpected argument '--no-such-option'"), "{name}: {told}");
     }
@@ -201,6 +204,40 @@ fn make_install_puts_the_prefix_into_units_and_uninstall_leaves_nothing() {
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
 }
 
+#[test]
+fn make_install_keeps_a_configuration_that_is_there_or_was_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let programs = programs(dir.path());
+    let root = dir.path().join("root");
+    let config = root.join("etc/vsteer/vsteer.toml");
+    let done = install(&root, &programs, "/a", &["install", "vsteer"]);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), read("packaging/vsteer.toml"));
+    let list = std::fs::read_to_string(root.join("a/share/vsteer/installed")).unwrap();
+    assert!(list.lines().any(|l| l == "/etc/vsteer/vsteer.toml"), "{list}");
+    // Changed: a second install and the uninstall keep it.
+    std::fs::write(&config, "[top]\n").unwrap();
+    let again = install(&root, &programs, "/a", &["install", "vsteer"]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("stays as it is"), "{again:?}");
+    let gone = install(&root, &programs, "/a", &["uninstall"]);
+    assert!(String::from_utf8_lossy(&gone.stdout).contains("/etc/vsteer/vsteer.toml stays"), "{gone:?}");
+    assert_eq!(files(&root), BTreeSet::from(["etc/vsteer/vsteer.toml".to_owned()]));
+    // One of somebody else is never listed.
+    let done = install(&root, &programs, "/a", &["install", "vsteer"]);
+    assert!(done.status.success());
+    let list = std::fs::read_to_string(root.join("a/share/vsteer/installed")).unwrap();
+    assert!(!list.contains("/etc/"), "{list}");
+}
+
+#[test]
+fn the_package_has_the_configuration_as_such() {
+    let description = read("packaging/vsteer.yaml");
+    let line = description.lines().find(|l| l.contains("dst: /etc/vsteer/vsteer.toml")).unwrap();
+    assert!(line.contains("src: packaging/vsteer.toml") && line.contains("type: config|noreplace"), "{line}");
+    let example = program::vsteer().args(["config", "example"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&example.stdout), read("packaging/vsteer.toml"));
+}
+
 /// Values of `src:` in a package's description.
 fn sources(description: &str) -> Vec<String> {
     let named = description.lines().filter_map(|l| l.split_once("src: "));
@@ -236,8 +273,9 @@ fn packages_name_what_is_there_or_is_installed() {
             assert!(!of.is_empty(), "{name}: tools/install.sh does not install {made}");
             packed.extend(of.into_iter().cloned());
         }
-        let list = "usr/share/vsteer/installed";
-        let left: Vec<_> = there.difference(&packed).filter(|f| **f != list).collect();
+        // What `make install` keeps to uninstall, and the configuration, which a package has from the source.
+        let apart = ["usr/share/vsteer/installed", "usr/share/vsteer/vsteer.toml", "etc/vsteer/vsteer.toml"];
+        let left: Vec<_> = there.difference(&packed).filter(|f| !apart.contains(&f.as_str())).collect();
         assert!(left.is_empty(), "{name} lacks {left:?}");
         for script in
             description.lines().filter_map(|l| l.split_once("remove: ").or(l.split_once("install: ")))
@@ -251,13 +289,14 @@ fn packages_name_what_is_there_or_is_installed() {
 /// Runs a script of the package with the program under test, without systemd.
 fn script(dir: &Path, name: &str, words: &[&str]) -> Output {
     let text = read(&format!("packaging/{name}"));
-    assert!(text.contains("unset VSTEER_STATE"), "only the package's own journals count");
-    let text = text.replace("/usr/bin/vsteer", VSTEER).replace("unset VSTEER_STATE\n", "");
+    assert!(text.contains("unset VSTEER_STATE VSTEER_CONFIG\n"), "only the package's own journals count");
+    let text = text.replace("/usr/bin/vsteer", VSTEER).replace("unset VSTEER_STATE VSTEER_CONFIG\n", "");
     let text = text.replace("command -v systemctl", "false").replace("/run/systemd/system", "/nonexistent");
     Command::new("sh")
         .args(["-c", &text, name])
         .args(words)
         .env("VSTEER_STATE", dir.join("state"))
+        .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
         .output()
         .unwrap()
 }
@@ -286,7 +325,7 @@ fn a_removal_is_refused_while_a_plan_is_applied() {
         assert!(remove(&words).status.success(), "{words:?}");
     }
     let undone =
-        Command::new(VSTEER).arg("rollback").env("VSTEER_STATE", dir.path().join("state")).output().unwrap();
+        program::vsteer().arg("rollback").env("VSTEER_STATE", dir.path().join("state")).output().unwrap();
     assert!(undone.status.success(), "{undone:?}");
     assert!(remove(&["remove"]).status.success());
 }

@@ -1,14 +1,17 @@
 //! Does `vsteer plan --only pin` propose pins where the simulator says that they pay, and refuse them where it says that they leave pCPUs idle?
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// What the published scenario says that a move costs.
 const COST_US: &str = "17000";
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+    program::vsteer().args(words).output().expect("vsteer starts")
 }
 
 fn json(words: &[&str]) -> Value {

@@ -1,13 +1,15 @@
 //! Is docs/published.md what `vsteer simulate --published` says?
 //! `VSTEER_WRITE_DOCS=1 cargo test -p vsteer --test published -- --ignored` writes it anew.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
-use std::process::Command;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/published.md");
 
 fn vsteer(words: &[&str]) -> String {
-    let out = Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts");
+    let out = program::vsteer().args(words).output().expect("vsteer starts");
     assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("it prints text")
 }
@@ -48,8 +50,7 @@ fn the_page_is_what_the_command_says() {
 
 #[test]
 fn a_paper_that_is_not_there_is_refused_by_name() {
-    let out =
-        Command::new(env!("CARGO_BIN_EXE_vsteer")).args(["simulate", "--published=vti"]).output().unwrap();
+    let out = program::vsteer().args(["simulate", "--published=vti"]).output().unwrap();
     assert!(!out.status.success());
     assert!(String::from_utf8_lossy(&out.stderr).contains("vdi, xen-weights, vit"));
 }

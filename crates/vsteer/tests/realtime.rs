@@ -1,10 +1,13 @@
 //! The service that keeps VMs first, as far as it can be had without one: what is said when none runs, and its unit.
 
-use std::process::{Command, Output};
+#[path = "common/program.rs"]
+mod program;
+
+use std::process::Output;
 
 /// `vsteer realtime WORDS`, with a state folder of its own.
 fn realtime(state: &std::path::Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+    let mut command = program::vsteer();
     command.arg("realtime").args(words).env("VSTEER_STATE", state);
     command.output().expect("vsteer runs")
 }

@@ -1,6 +1,9 @@
 //! Does `record` leave a recording that the other commands read, however it ends? Of a real QEMU in its firmware, by the
 //! polling collector, which needs no privilege.
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -41,7 +44,7 @@ impl Qemu {
     }
 
     fn record(&self, to: &Path, more: &[&str]) -> Command {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut c = program::vsteer();
         c.args(["record", "--collector", "schedstat", "--vm", &self.name, "-o"]).arg(to).args(more);
         c
     }
@@ -59,7 +62,7 @@ fn stderr(out: &Output) -> String {
 }
 
 fn json(words: &[&str]) -> Value {
-    let out = Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).arg("--json").output().unwrap();
+    let out = program::vsteer().args(words).arg("--json").output().unwrap();
     assert!(out.status.success(), "{words:?}: {}", stderr(&out));
     serde_json::from_slice(&out.stdout).unwrap()
 }
@@ -139,7 +142,7 @@ fn a_trigger_that_cannot_fire_is_told_and_left_out() {
 fn a_vm_that_is_not_there_is_told_beside_those_that_are() {
     let (dir, qemu) = (tempfile::tempdir().unwrap(), Qemu::start("present"));
     let to = dir.path().join("a.vsteer");
-    let out = Command::new(env!("CARGO_BIN_EXE_vsteer"))
+    let out = program::vsteer()
         .args(["record", "--vm", "nobody", "--for", "1s", "--collector", "schedstat", "-o"])
         .arg(&to)
         .output()
@@ -154,12 +157,7 @@ fn options_that_make_no_sense_are_refused_before_anything_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("a.vsteer");
     for more in [&["--interval", "0s"][..], &["--for", "soon"], &["--trigger", "mood>3"]] {
-        let out = Command::new(env!("CARGO_BIN_EXE_vsteer"))
-            .args(["record", "-o"])
-            .arg(&to)
-            .args(more)
-            .output()
-            .unwrap();
+        let out = program::vsteer().args(["record", "-o"]).arg(&to).args(more).output().unwrap();
         assert_eq!(out.status.code(), Some(2), "{more:?}: {}", stderr(&out));
         assert!(!to.exists(), "{more:?}");
     }

@@ -1,9 +1,12 @@
 //! What is not there, too short or too little is said, and is no empty answer that looks like "nothing wrong".
 
-use std::process::{Command, Output};
+#[path = "common/program.rs"]
+mod program;
+
+use std::process::Output;
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+    program::vsteer().args(words).output().expect("vsteer starts")
 }
 
 fn refused(words: &[&str], code: i32, told: &str) {

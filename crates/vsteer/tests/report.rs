@@ -4,6 +4,9 @@
 //! The browser's part is left out, and says so, where Chromium is not installed; `VSTEER_REQUIRE_CHROMIUM` makes that
 //! a failure. What Chromium asks of its makers on its own account is kept from the network and not counted.
 
+#[path = "common/program.rs"]
+mod program;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -165,7 +168,7 @@ fn record_events(folder: &Path, config: &HostConfig) {
 
 /// `vsteer` with these arguments; it must succeed.
 fn vsteer(args: &[&std::ffi::OsStr]) -> Output {
-    let out = Command::new(env!("CARGO_BIN_EXE_vsteer")).args(args).output().unwrap();
+    let out = program::vsteer().args(args).output().unwrap();
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     out
 }
@@ -207,7 +210,7 @@ fn a_plan_of_ones_own_is_foretold() {
     let before = dir.path().join("before.vsteer");
     record(&before, 4, 0.5, false);
     let ask = |setting: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut command = program::vsteer();
         command.arg("plan").arg(&before).args(["--set", setting, "--json"]).output().unwrap()
     };
     let out = ask("vm2:weight=400");
@@ -240,7 +243,7 @@ fn recordings_of_other_vms_get_no_verdict_and_an_exit_code_that_says_so() {
     others.vms[0].id = VmId("another".into());
     record_of(&after, &others, 0.3, false);
     let verify = |second: &Path, more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut command = program::vsteer();
         command.arg("verify").arg(&before).arg(second).args(more).output().unwrap()
     };
     let none: &[&str] = &[];

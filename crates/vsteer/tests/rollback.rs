@@ -1,9 +1,12 @@
 //! Several plans are applied: does `vsteer rollback` take back what can be, in an order that leaves what was there first?
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use vsteer_act::{Entry, Journal};
 use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::How;
@@ -22,7 +25,7 @@ fn applied(folder: &Path, name: &str, how: How, (from, to): (&str, &str), unix_n
 }
 
 fn rollback(folder: &Path, words: &[&str]) -> Output {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+    let mut c = program::vsteer();
     c.arg("rollback").args(words).env("VSTEER_STATE", folder.join("state")).output().unwrap()
 }
 

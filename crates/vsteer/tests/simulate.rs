@@ -1,8 +1,11 @@
 //! Does `vsteer simulate` answer what it is asked, the same each time, and can what it records be read as a host's?
 
+#[path = "common/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::LazyLock;
 
 fn scenario(name: &str) -> PathBuf {
@@ -10,7 +13,7 @@ fn scenario(name: &str) -> PathBuf {
 }
 
 fn vsteer(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+    program::vsteer().args(words).output().expect("vsteer starts")
 }
 
 fn json(words: &[&str]) -> Value {
@@ -143,7 +146,7 @@ fn every_scenario_of_the_project_can_be_simulated() {
 #[test]
 fn an_interrupted_run_tells_what_was_done() {
     let path = scenario("web-servers.toml");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_vsteer"))
+    let mut child = program::vsteer()
         .args(["simulate", path.to_str().unwrap(), "--json", "--set", "for=1000h", "--set", "warm_up=1ms"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())

@@ -1,14 +1,17 @@
 //! Does each change, and each undo, leave one line in the system's log, whatever its names contain?
 
+#[path = "common/program.rs"]
+mod program;
+
 mod common;
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use vsteer_core::setting::knob::How;
 
 fn vsteer(folder: &Path, words: &[&str]) -> Output {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+    let mut c = program::vsteer();
     c.args(words).env("VSTEER_STATE", folder.join("state")).env("SUDO_UID", "1234");
     c.env("VSTEER_LOG_SOCKET", folder.join("log")).output().unwrap()
 }

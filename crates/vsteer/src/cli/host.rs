@@ -1,9 +1,11 @@
 //! Which host does vsteer observe, with which collector and login?
 
 use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vsteer_host::backend;
 use vsteer_host::observe::{self, Statistics};
+use vsteer_record::config::default_of;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CollectorChoice {
@@ -35,7 +37,7 @@ impl From<CollectorChoice> for observe::CollectorChoice {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Source")]
 pub struct Source {
-    #[arg(long, value_name = "URI", help = "Observe the host at URI [default: this host]", long_help = connect_help())]
+    #[arg(long, value_name = "URI", help = "Observe the host at URI, or with this name in the configuration [default: this host]", long_help = connect_help())]
     pub connect: Vec<String>,
     /// Send vsteer to a host of ssh:// for this command, instead of running one that is installed there
     ///
@@ -43,7 +45,7 @@ pub struct Source {
     #[arg(long, requires = "connect", hide_short_help = true)]
     pub copy_vsteer: bool,
     /// Choose how to measure
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = default_of("collector.method"))]
     pub collector: CollectorChoice,
     /// Observe only the VM called NAME (repeatable) [default: all VMs]
     #[arg(long = "vm", value_name = "NAME")]
@@ -57,12 +59,15 @@ pub struct Source {
     pub statistics: Statistics,
     #[command(flatten)]
     pub login: Login,
+    /// The logins of hosts that the configuration names, by URI.
+    #[arg(skip)]
+    pub logins: BTreeMap<String, Login>,
 }
 
 /// `--connect`, from the table of backends.
 fn connect_help() -> String {
     format!(
-        "Observe the host at URI [default: this host]\n\n\
+        "Observe the host at URI, or with this name in the configuration [default: this host]\n\n\
         `top`, `diagnose` and `record` take several: repeat the option.\n\n{}",
         vsteer_host::backends::help()
     )
@@ -78,6 +83,7 @@ impl Source {
             vms: Vec::new(),
             statistics: Statistics::RealTime,
             login: Login::default(),
+            logins: BTreeMap::new(),
         }
     }
 
@@ -93,7 +99,9 @@ impl Source {
 
     /// One source for each host.
     pub fn each(&self) -> Vec<Source> {
-        self.connect.iter().map(|uri| Source { connect: vec![uri.clone()], ..self.clone() }).collect()
+        let login = |uri: &str| self.logins.get(uri).unwrap_or(&self.login).clone();
+        let one = |uri: &String| Source { connect: vec![uri.clone()], login: login(uri), ..self.clone() };
+        self.connect.iter().map(one).collect()
     }
 }
 

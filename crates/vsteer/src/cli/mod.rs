@@ -10,6 +10,9 @@ mod assignment;
 mod audit;
 #[cfg(feature = "host")]
 mod capture;
+mod config;
+#[cfg(feature = "host")]
+mod connection;
 mod diagnose;
 mod estimate;
 #[cfg(feature = "host")]
@@ -46,6 +49,7 @@ pub use assignment::{Setting, Sweep};
 pub use audit::Audit;
 #[cfg(feature = "host")]
 pub use capture::Capture;
+pub use config::{Check, ConfigArgs, ConfigWhat, Show};
 pub use diagnose::Diagnose;
 pub use estimate::Estimate;
 #[cfg(feature = "host")]
@@ -89,12 +93,16 @@ Examples:
   vsteer plan -o plan.json                  Plan a change that helps
   vsteer apply plan.json --try 60s          Apply it, and undo it after 60 s unless confirmed
 
-vsteer only reads, unless you run `apply`, `steer`, `realtime` or `experiment` with --yes or --try, or `rollback`."
+vsteer only reads, unless you run `apply`, `steer`, `realtime` or `experiment` with --yes or --try, or `rollback`.
+Defaults of options come from vsteer.toml: see vsteer config --help."
 )]
 pub struct Cli {
     /// Print results as JSON to standard output, and messages to standard error
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
+    /// Read FILE in place of the system's and the user's vsteer.toml; `none` reads no file [env: VSTEER_CONFIG]
+    #[arg(long, global = true, value_name = "FILE", display_order = 998)]
+    pub config: Option<PathBuf>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -156,13 +164,15 @@ pub enum Command {
     #[cfg(feature = "host")]
     /// Print the host's topology
     Topology(TopologyArgs),
+    /// Check the configuration, show what counts and why, or print the example file
+    Config(ConfigArgs),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  vsteer completions bash > /etc/bash_completion.d/vsteer")]
     Completions {
         /// Shell to complete for
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages to a folder
+    /// Write the manual pages (sections 1 and 5) to a folder
     #[command(after_help = "Example:\n  vsteer man /usr/local/share/man/man1")]
     Man {
         /// Folder to write to

@@ -1,11 +1,12 @@
 //! Options of `vsteer plan`.
 
 use super::window::Window;
-use super::words::microseconds;
+use super::words::{microseconds, percent};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use vsteer_core::plan::action::ACTIONS;
 use vsteer_core::plan::set::EXAMPLES;
+use vsteer_record::config::default_of;
 
 /// Where a plan's changes take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -35,7 +36,7 @@ pub struct PlanArgs {
     #[arg(long, value_enum)]
     pub scope: Option<ScopeChoice>,
     /// Reject plans that cost any VM more than PERCENT of its work
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = default_of("plan.work_loss"))]
     pub work_loss: f64,
     /// With --only pin: a vCPU loses US microseconds when it moves to another core
     ///

@@ -3,10 +3,11 @@
 use super::host::Source;
 use super::words::{bytes, duration};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vsteer_core::quantity::QUANTITIES;
 #[cfg(feature = "host")]
 use vsteer_host::recorder::Asked;
+use vsteer_record::config::default_of;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -16,15 +17,18 @@ Examples:
   vsteer record -o events.vsteer --for 30s --events")]
 pub struct Record {
     /// Create FOLDER for the recording; its name usually ends in .vsteer
+    ///
+    /// Without this option, the recording gets a folder of its own in the folder `paths.recordings` of the configuration. Its
+    /// name is the time in UTC.
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
-    pub output: PathBuf,
+    pub output: Option<PathBuf>,
     /// Stop after TIME [default: run until interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = duration, help_heading = "Window")]
     pub length: Option<std::time::Duration>,
     /// Take a sample every TIME, at most 60s
     ///
     /// A crash loses the last sample.
-    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = duration, help_heading = "Window")]
+    #[arg(short, long, value_name = "TIME", default_value = default_of("record.interval"), value_parser = duration, help_heading = "Window")]
     pub interval: std::time::Duration,
     /// Record every context switch too: 12 bytes each; needs eBPF
     ///
@@ -32,7 +36,7 @@ pub struct Record {
     #[arg(long)]
     pub events: bool,
     /// Reserve BYTES in the kernel for context switches that were not read yet (a power of two)
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "8M", requires = "events")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = default_of("record.event_buffer"), requires = "events")]
     pub event_buffer: u64,
     /// Also record by polling into FOLDER, with the same sampling times, to compare both recordings
     #[arg(long, value_name = "FOLDER", help_heading = "Output")]
@@ -49,11 +53,11 @@ pub struct Record {
     #[arg(long, value_name = "CONDITION", long_help = conditions(), help_heading = "Flight recorder")]
     pub trigger: Vec<vsteer_core::trigger::Trigger>,
     /// Judge conditions over the last TIME
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "trigger",
+    #[arg(long, value_name = "TIME", default_value = default_of("record.trigger_window"), value_parser = duration, requires = "trigger",
         help_heading = "Flight recorder")]
     pub trigger_window: std::time::Duration,
     /// After a mark, ignore the same condition of the same VM for TIME
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "trigger",
+    #[arg(long, value_name = "TIME", default_value = default_of("record.trigger_quiet"), value_parser = duration, requires = "trigger",
         help_heading = "Flight recorder")]
     pub trigger_quiet: std::time::Duration,
     #[command(flatten)]
@@ -70,11 +74,11 @@ fn conditions() -> String {
 }
 
 impl Record {
-    /// What the recorder is asked for.
+    /// What the recorder is asked for, to record into the folder `output`.
     #[cfg(feature = "host")]
-    pub fn asked(&self) -> Asked<'_> {
+    pub fn asked<'a>(&'a self, output: &'a Path) -> Asked<'a> {
         Asked {
-            output: &self.output,
+            output,
             former: self.keep_former.as_deref(),
             second: self.second.as_deref(),
             interval: self.interval,

@@ -3,6 +3,7 @@
 use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
+use vsteer_record::config::default_of;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -16,6 +17,6 @@ pub struct Replay {
     #[arg(long)]
     pub marks: bool,
     /// Print rows every TIME of the recording
-    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    #[arg(short, long, value_name = "TIME", default_value = default_of("top.interval"), value_parser = duration)]
     pub interval: std::time::Duration,
 }

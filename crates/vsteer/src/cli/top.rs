@@ -3,7 +3,10 @@
 use super::host::Source;
 use super::words::duration;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
+use vsteer_core::screen::COLUMNS;
+use vsteer_record::config::default_of;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -19,8 +22,12 @@ pub struct Top {
     #[arg(short, long, help_heading = "Output")]
     pub batch: bool,
     /// Update every TIME
-    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = "Window")]
+    #[arg(short, long, value_name = "TIME", default_value = default_of("top.interval"), value_parser = duration, help_heading = "Window")]
     pub interval: std::time::Duration,
+    /// Show these columns of the live table, in this order [default: those that fit and have values]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(COLUMNS),
+        help_heading = "Output")]
+    pub columns: Vec<String>,
     /// Stop after N updates [default: run until interrupted]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Window")]
     pub updates: Option<u64>,

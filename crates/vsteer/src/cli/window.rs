@@ -5,6 +5,7 @@ use super::host::Source;
 use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
+use vsteer_record::config::default_of;
 
 /// A recording, or the live host.
 #[derive(Debug, Clone, Args)]
@@ -18,7 +19,7 @@ pub struct Window {
     /// Observe the live host for TIME
     ///
     /// From a vSphere, vsteer reads the last TIME of the samples that it kept.
-    #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = default_of("collector.observe_for"), value_parser = duration)]
     pub length: std::time::Duration,
     /// Read the recording only around this time, for example 03:12 or 2026-11-21T03:12:05
     ///

@@ -10,11 +10,11 @@ use vsteer_core::diagnose::{Finding, diagnose};
 use vsteer_core::model::HostModel;
 use vsteer_core::thresholds::Thresholds;
 
-/// Diagnoses.
+/// Diagnoses. `thresholds`: those of the configuration.
 ///
 /// # Errors
 /// As [`source::window`].
-pub fn run(a: &Diagnose, json: bool) -> Result<ExitCode, Fault> {
+pub fn run(a: &Diagnose, mut thresholds: Thresholds, json: bool) -> Result<ExitCode, Fault> {
     if let (Some(folder), None) = (&a.window.recording, &a.window.at)
         && folder.is_dir()
     {
@@ -26,7 +26,6 @@ pub fn run(a: &Diagnose, json: bool) -> Result<ExitCode, Fault> {
             );
         }
     }
-    let mut thresholds = Thresholds::default();
     a.threshold.iter().try_for_each(|(name, share)| thresholds.set(name, *share))?;
     #[cfg(feature = "host")]
     if a.window.recording.is_none() && a.window.source.is_several() {

@@ -8,6 +8,7 @@ mod apply;
 mod audit;
 #[cfg(feature = "host")]
 mod capture;
+mod config;
 mod diagnose;
 mod estimate;
 #[cfg(feature = "host")]
@@ -39,23 +40,24 @@ mod verify;
 use crate::cli::{Cli, Command};
 use std::process::ExitCode;
 use vsteer_core::Fault;
+use vsteer_record::config::Config;
 
 /// Runs what was asked for.
 ///
 /// # Errors
 /// Whatever the command's work reports.
-pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
+pub fn run(cli: Cli, config: &Config) -> Result<ExitCode, Fault> {
     let json = cli.json;
     match cli.command {
         #[cfg(feature = "host")]
-        Command::Top(a) => return top::run(&a, json),
+        Command::Top(a) => return top::run(&a, config, json),
         #[cfg(feature = "host")]
-        Command::Record(a) => return record::run(&a, json),
+        Command::Record(a) => return record::run(&a, config.folder("paths.recordings"), json),
         Command::Replay(a) => replay::run(&a, json),
         Command::Export(a) => export::run(&a, json),
-        Command::Diagnose(a) => return diagnose::run(&a, json),
-        Command::Plan(a) => plan::run(&a, json),
-        Command::Numa(a) => numa::run(&a, json),
+        Command::Diagnose(a) => return diagnose::run(&a, config.thresholds(), json),
+        Command::Plan(a) => plan::run(&a, config.thresholds(), json),
+        Command::Numa(a) => numa::run(&a, config.thresholds(), json),
         #[cfg(feature = "host")]
         Command::Apply(a) => apply::run(&a, json),
         #[cfg(feature = "host")]
@@ -68,7 +70,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         #[cfg(feature = "host")]
         Command::Realtime(a) => realtime::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
-        Command::Report(a) => report::run(&a, json),
+        Command::Report(a) => report::run(&a, config.thresholds(), json),
         #[cfg(feature = "host")]
         Command::Audit(a) => audit::run(&a, json),
         #[cfg(feature = "host")]
@@ -77,6 +79,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Capture(a) => capture::run(&a, json),
         #[cfg(feature = "host")]
         Command::Topology(a) => topology::run(&a, json),
+        Command::Config(a) => return config::run(&a, cli.config.as_deref(), json),
         Command::Completions { shell } => meta::completions(shell),
         Command::Man { folder } => meta::man(&folder),
         Command::ExitCodes => meta::exit_codes(json),

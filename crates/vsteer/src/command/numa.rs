@@ -22,7 +22,7 @@ use vsteer_host::{backend::Described, backends};
 ///
 /// # Errors
 /// As [`source::window`]; `Usage` for a shape that is none.
-pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
+pub fn run(a: &Numa, thresholds: Thresholds, json: bool) -> Result<(), Fault> {
     #[cfg(feature = "host")]
     source::need_one(&a.window.source)?;
     #[cfg(feature = "host")]
@@ -45,7 +45,7 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
                 OfVm { vm: vm.name.clone(), shape, answer: answer(&host.beside(&load, &vm.id), &shape) }
             };
             let vms = stretch.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
-            (Some(nodes(&stretch.config, &model)), host, vms)
+            (Some(nodes(&stretch.config, &model, thresholds)), host, vms)
         }
     };
     if json {
@@ -81,9 +81,9 @@ fn of_settings(a: &Numa, described: &Described, json: bool) -> Result<(), Fault>
     Ok(())
 }
 
-fn nodes(config: &HostConfig, model: &HostModel) -> Nodes {
+fn nodes(config: &HostConfig, model: &HostModel, thresholds: Thresholds) -> Nodes {
     let load = Load::of(config, model);
-    let context = Context { config, model, thresholds: Thresholds::default() };
+    let context = Context { config, model, thresholds };
     let homes = load.homes();
     let of = |i: usize| {
         let (node, wanted) = (&load.nodes[i], load.wanted(i, &homes));

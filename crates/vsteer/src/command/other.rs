@@ -26,6 +26,9 @@ pub fn run(words: &[String], json: bool) -> Result<ExitCode, Fault> {
         .filter(|p| p.is_file());
     let mut command = Command::new(beside.unwrap_or_else(|| PathBuf::from(format!("vsteer-{program}"))));
     command.args(first).args(rest);
+    if let Some(file) = crate::settings::chosen() {
+        command.env(vsteer_record::config::VARIABLE, file);
+    }
     if json {
         command.arg("--json");
     }

@@ -18,22 +18,24 @@ use vsteer_core::plan::advise::{plan_by, plan_of};
 use vsteer_core::plan::limits::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
 use vsteer_core::setting::{Scope, Step};
+use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 #[cfg(feature = "host")]
 use vsteer_host::backends::is_changed_there;
 use vsteer_sim::forecast::cosched::Cosched;
 use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 
-/// Plans.
+/// Plans. `thresholds`: those of the configuration.
 ///
 /// # Errors
 /// As [`source::window`]; `Usage` for an unknown action, or for a replay of what cannot be replayed; when the file
 /// cannot be written.
-pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
+pub fn run(a: &PlanArgs, thresholds: Thresholds, json: bool) -> Result<(), Fault> {
     if json && a.format == PlanFormat::Powercli {
         return Err(Fault::new(FaultKind::Usage, "cannot print a plan both as JSON and as a script")
             .help("leave out --json or --format powercli"));
     }
+    let a = &Asked { a, thresholds };
     let plan = match look(a)? {
         Seen::Replayable(recorded) => {
             by_cosched_is_meant(a, &recorded.stretch.config)?;
@@ -92,9 +94,23 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-fn limits(a: &PlanArgs) -> Limits {
+/// What is asked for, and when a delay matters.
+struct Asked<'a> {
+    a: &'a PlanArgs,
+    thresholds: Thresholds,
+}
+
+impl std::ops::Deref for Asked<'_> {
+    type Target = PlanArgs;
+
+    fn deref(&self) -> &PlanArgs {
+        self.a
+    }
+}
+
+fn limits(a: &Asked<'_>) -> Limits {
     let move_cost_ns = a.move_cost_us.map(|us| 1e3 * us);
-    Limits { work_loss: a.work_loss / 100.0, move_cost_ns, ..Limits::default() }
+    Limits { work_loss: a.work_loss / 100.0, move_cost_ns, thresholds: a.thresholds, ..Limits::default() }
 }
 
 fn scope(a: &PlanArgs, config: &HostConfig) -> Scope {
@@ -114,7 +130,7 @@ enum Seen {
     Samples(Box<Stretch>),
 }
 
-fn look(a: &PlanArgs) -> Result<Seen, Fault> {
+fn look(a: &Asked<'_>) -> Result<Seen, Fault> {
     let refused =
         |what: &str, help: &str| Err(Fault::new(FaultKind::Usage, format!("--by replay: {what}")).help(help));
     let asked = a.by == Method::Replay;
@@ -138,19 +154,19 @@ fn look(a: &PlanArgs) -> Result<Seen, Fault> {
     }
 }
 
-fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
+fn by_fluid(a: &Asked<'_>, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
     chosen(a, stretch, model, &mut |steps: &[Step]| Ok(fluid::forecast(&stretch.config, model, steps)))
 }
 
 /// What is proposed for VMs of vSphere's, forecast by ESXi's simulated co-scheduling; `None` for others, and where that cannot
 /// be.
-pub fn proposed_by_cosched(stretch: &Stretch, model: &HostModel) -> Option<Plan> {
+pub fn proposed_by_cosched(stretch: &Stretch, model: &HostModel, limits: Limits) -> Option<Plan> {
     if !stretch.config.co_schedules() {
         return None;
     }
     let fitted = Cosched::new(&stretch.config, model, &mut || true).ok()?;
     let mut foretell = |steps: &[Step]| fitted.forecast(steps, &mut || true);
-    plan_by(&stretch.config, model, Limits::default(), Scope::Both, None, &mut foretell).ok()
+    plan_by(&stretch.config, model, limits, Scope::Both, None, &mut foretell).ok()
 }
 
 /// Is it ESXi's scheduler that is to be simulated?
@@ -166,7 +182,7 @@ fn by_cosched_is_meant(a: &PlanArgs, config: &HostConfig) -> Result<bool, Fault>
     }
 }
 
-fn by_cosched(a: &PlanArgs, stretch: &Stretch) -> Result<Plan, Fault> {
+fn by_cosched(a: &Asked<'_>, stretch: &Stretch) -> Result<Plan, Fault> {
     let interrupt = Interrupt::listen();
     let model = stretch.model()?;
     let mut go_on = || {
@@ -192,7 +208,7 @@ fn by_cosched(a: &PlanArgs, stretch: &Stretch) -> Result<Plan, Fault> {
 
 /// The plan that is asked for, by any forecaster.
 fn chosen(
-    a: &PlanArgs,
+    a: &Asked<'_>,
     stretch: &Stretch,
     model: &HostModel,
     forecaster: &mut dyn Forecaster,
@@ -210,7 +226,7 @@ fn chosen(
     plan_of(config, title, steps, scope(a, config), forecaster)
 }
 
-fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
+fn by_replay(a: &Asked<'_>, recorded: &Recorded) -> Result<Plan, Fault> {
     let interrupt = Interrupt::listen();
     let (stretch, model) = (&recorded.stretch, recorded.stretch.model()?);
     let mut told = match recorded.forecaster(&model, &interrupt) {
@@ -236,7 +252,7 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
 }
 
 fn forecaster(
-    a: &PlanArgs,
+    a: &Asked<'_>,
     stretch: &Stretch,
     model: &HostModel,
     told: &mut ReplayForecaster<'_>,

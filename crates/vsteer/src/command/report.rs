@@ -21,13 +21,13 @@ const EXCERPT_NS: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// As [`source::read`] and [`vsteer_record::plan::read`]; when the file cannot be written.
-pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
+pub fn run(a: &Report, thresholds: Thresholds, json: bool) -> Result<(), Fault> {
     let alone = a.after.is_none();
     let before = side(&a.before, if alone { "Recording" } else { "Before" })?;
     let after = a.after.as_deref().map(|p| side(p, "After")).transpose()?;
     let plan = match &a.plan {
         Some(path) => Some((vsteer_record::plan::read(path)?, false)),
-        None if alone => propose(&before).map(|p| (p, true)),
+        None if alone => propose(&before, thresholds).map(|p| (p, true)),
         None => None,
     };
     let verdict = match &after {
@@ -38,7 +38,7 @@ pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
         }
         None => None,
     };
-    let found = |s: &Side| diagnose(&s.stretch.config, &s.model, Thresholds::default());
+    let found = |s: &Side| diagnose(&s.stretch.config, &s.model, thresholds);
     let document = Document {
         findings: found(&before),
         findings_after: after.as_ref().map(found).unwrap_or_default(),
@@ -81,10 +81,10 @@ fn side(path: &Path, label: &'static str) -> Result<Side, Fault> {
 }
 
 /// What `vsteer plan` would say of it.
-fn propose(before: &Side) -> Option<Plan> {
-    super::plan::proposed_by_cosched(&before.stretch, &before.model).or_else(|| {
-        advise::plan(&before.stretch.config, &before.model, Limits::default(), Scope::Live, None).ok()
-    })
+fn propose(before: &Side, thresholds: Thresholds) -> Option<Plan> {
+    let limits = Limits { thresholds, ..Limits::default() };
+    super::plan::proposed_by_cosched(&before.stretch, &before.model, limits)
+        .or_else(|| advise::plan(&before.stretch.config, &before.model, limits, Scope::Live, None).ok())
 }
 
 fn compare(before: &Side, after: &Side, plan: Option<&Plan>) -> Result<Verdict, Fault> {

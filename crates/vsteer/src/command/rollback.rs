@@ -4,7 +4,9 @@ use super::apply::open_actuator;
 use crate::cli::Rollback;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_act::{By, Journal, Receipt, State, Summary, conflicts, journal_folder, rollback};
+use vsteer_act::{
+    By, Journal, Receipt, State, Summary, conflicts, journal_folder, rollback, usual_journal_folder,
+};
 use vsteer_core::plan::Plan;
 use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
@@ -16,6 +18,7 @@ use vsteer_core::{Fault, FaultKind};
 /// [`vsteer_act::rollback`], of the first that could not be taken back: it keeps no other.
 pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let folder = journal_folder();
+    say_where_others_are(&folder);
     let journals = match &a.id {
         Some(id) => vec![journal_of(id, &folder)?],
         None => Journal::pending(&folder)?,
@@ -44,10 +47,25 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     the_first_of(faults)
 }
 
+/// Says if plans were applied before the configuration named another folder: this command does not undo these.
+fn say_where_others_are(folder: &Path) {
+    let usual = usual_journal_folder();
+    let elsewhere = folder != usual && std::env::var_os("VSTEER_STATE").is_none();
+    if elsewhere
+        && Journal::pending(&usual).is_ok_and(|open| !open.is_empty())
+        && let Some(state) = usual.parent()
+    {
+        crate::text::note(format!(
+            "{0} has open journals too; to undo them: VSTEER_STATE={0} vsteer rollback",
+            state.display()
+        ));
+    }
+}
+
 fn nothing(folder: &Path) -> Fault {
     Fault::new(FaultKind::NothingThere, "no plan is applied")
         .because(format!("{} has no open journal", folder.display()))
-        .help("if VSTEER_STATE was set for `vsteer apply`, set it here too")
+        .help("if `vsteer apply` had VSTEER_STATE or another configuration, use it here too")
 }
 
 /// Prints all faults but the first, which the caller prints.

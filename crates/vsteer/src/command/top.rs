@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::pace::{Pace, due};
+use vsteer_record::config::Config;
 
 /// How often to look whether a host has failed or a signal has come.
 const LOOK: Duration = Duration::from_millis(200);
@@ -18,13 +19,13 @@ const LOOK: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// As [`open_host`]; `Usage` when the live table is asked for without a terminal.
-pub fn run(a: &Top, json: bool) -> Result<ExitCode, Fault> {
+pub fn run(a: &Top, config: &Config, json: bool) -> Result<ExitCode, Fault> {
     if !a.batch && !json {
         if !std::io::stdout().is_terminal() {
             return Err(Fault::new(FaultKind::Usage, "the live table needs a terminal")
                 .help("to print rows instead: vsteer top -b"));
         }
-        return crate::view::run(a);
+        return crate::view::run(a, config);
     }
     if let Some(recording) = &a.recording {
         super::replay::rows(recording, a.interval, a.updates, json)?;

@@ -7,13 +7,8 @@ use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::numa::load::home;
+pub use vsteer_core::screen::COLUMNS;
 use vsteer_core::visible::{self, csv_cell};
-
-/// Column headings, after the name.
-pub const COLUMNS: [&str; 16] = [
-    "%USED", "%RUN", "%RDY", "%CSTP", "%LAG", "%MLMTD", "%WAIT", "%SYS", "%OVRLP", "N%L", "WAKE99ms", "SW/s",
-    "IO/s", "TMR/s", "%TMRLATE", "%TMRREF",
-];
 
 /// What the columns mean, for the help of the live table.
 pub const COLUMNS_HELP: &str = "  %USED   run, system, less interrupts served for others (scaled by

@@ -43,6 +43,12 @@ const WRONG: &[(&str, FaultKind)] = &[
     ("record -o before.vsteer --connect tree:host", FaultKind::Usage),
     ("top --connect spice://host", FaultKind::Usage),
     ("topology --root gone", FaultKind::NothingThere),
+    ("record", FaultKind::Usage),
+    ("diagnose before.vsteer --config faulty.toml", FaultKind::BadInput),
+    ("config check faulty.toml", FaultKind::BadInput),
+    ("config show --config gone.toml", FaultKind::NothingThere),
+    ("config show -- top --intervall 5s", FaultKind::Usage),
+    ("rollback --config faulty.toml", FaultKind::NothingThere),
     ("apply plan.json", FaultKind::Changed),
     ("frobnicate", FaultKind::Usage),
 ];

@@ -2,6 +2,7 @@
 
 use crate::help::commands;
 use crate::place::PLACE;
+use crate::program;
 
 /// The examples of a command's help.
 fn examples(command: &str) -> Vec<String> {
@@ -80,9 +81,10 @@ fn examples_run() {
         // clap reads from left to right: it comes to the last option only when those before it are right.
         let line =
             if live { format!("{} --no-such-option", line.split(" > ").next().unwrap()) } else { line };
-        let shell = format!("exec {} {line}", env!("CARGO_BIN_EXE_vsteer"));
+        let shell = format!("exec {} {line}", program::VSTEER);
         let out = std::process::Command::new("/bin/sh")
             .args(["-c", &shell])
+            .env(program::NO_CONFIG.0, program::NO_CONFIG.1)
             .current_dir(folder.path())
             .output()
             .unwrap();

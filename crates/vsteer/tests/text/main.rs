@@ -17,6 +17,8 @@ mod links;
 mod output;
 mod pictures;
 mod place;
+#[path = "../common/program.rs"]
+mod program;
 mod prose;
 mod reference;
 mod screen;

@@ -35,6 +35,9 @@ fn tables_of_recordings_and_simulations() {
     );
     snapshot("numa", "numa --host 2x18 --host-memory 384G --vcpus 12 --memory 16G --esxi 7.0.2");
     snapshot("exit_codes", "exit-codes");
+    snapshot("config_check", "config check good.toml");
+    snapshot("config_show", "config show --config good.toml -- record --ring 2G");
+    snapshot("config_example", "config example");
 }
 
 #[test]

@@ -1,11 +1,41 @@
 //! A folder with one of each kind of file that a command reads, made once by the program itself.
 
+use crate::program;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
 /// The folder; commands run in it, so texts name files without a path.
 pub static PLACE: LazyLock<Place> = LazyLock::new(Place::new);
+
+/// A configuration with one fault of each kind.
+const FAULTY: &str = "\
+interval = \"2s\"
+[top]
+intervall = \"2s\"
+interval = 2
+columns = [\"%RDY\", \"%RUM\", \"%RDY\"]
+[record]
+interval = \"90s\"
+ring = \"2\"
+event_buffer = \"3M\"
+[plan]
+work_loss = \"10\"
+[thresholds]
+wake_p99_ns = \"5%\"
+[paths]
+state = \"journals\"
+[display]
+time_zone = \"Mars\"
+\"colour\\u001b[31m\" = \"red\"
+[collecter]
+[connection]
+connect = \"lba\"
+connect = \"lab\"
+[hosts.lab]
+connect = \"qemu+ext:///system?command=/tmp/x\"
+ca = \"ca.pem\"
+";
 
 pub struct Place {
     folder: tempfile::TempDir,
@@ -41,6 +71,8 @@ impl Place {
         assert!(example.contains(in_force));
         place.write("huge-pages.toml", &example.replace(in_force, file.to_str().unwrap()));
         place.write("foreign.json", "{\"hello\": 1}");
+        place.write("faulty.toml", FAULTY);
+        place.write("good.toml", "[top]\ninterval = \"5s\"\n");
         std::fs::create_dir(place.path().join("empty.vsteer")).unwrap();
         place
     }
@@ -59,7 +91,7 @@ impl Place {
     }
 
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        let mut command = program::vsteer();
         command.args(words).current_dir(self.path());
         command.env("VSTEER_STATE", self.path().join("state")).env("TZ", "UTC").env("COLUMNS", "100");
         command

@@ -170,12 +170,16 @@ fn prose(text: &str) -> Vec<String> {
             // Two columns: a name and what it means.
             || plain.contains("  ")
             || plain.starts_with("vsteer ")
+            // A fault of a file, with its place.
+            || plain.contains(".toml:")
             || ["error: ", "help: ", "next: ", "disproved if: "].iter().any(|w| plain.starts_with(w));
         if starts_one {
             paragraphs.push(String::new());
         }
         let is_code = ["$", "vsteer ", "Usage:", "[exit", "---", "source:", "expression:", "-h,", "-V,"];
-        if is_code.iter().any(|w| plain.starts_with(w)) {
+        // The line of a file that is wrong, and the mark below it.
+        let is_excerpt = plain.split(' ').any(|w| w == "|");
+        if is_excerpt || is_code.iter().any(|w| plain.starts_with(w)) {
             continue;
         }
         // An option and its explanation on one line, or two columns of a table: the last column is the text.

@@ -11,6 +11,7 @@ use vsteer_core::plan::action::ACTIONS;
 use vsteer_core::thresholds::{THRESHOLDS, Thresholds, Unit};
 use vsteer_experiment::audit::CHECKS;
 use vsteer_host::privilege::{CapabilitySet, NEEDS, names};
+use vsteer_record::config;
 
 const MADE: &str = "<!-- `make pictures` writes this page from the program's own tables. -->\n";
 
@@ -43,7 +44,7 @@ fn findings_page() {
     let mut page =
         format!("# Findings and thresholds\n\n{MADE}\n`vsteer diagnose` knows these findings:\n\n");
     page += &table(&["rule", "finding"], RULES.iter().map(|r| vec![code(r.name), r.doc.to_owned()]));
-    page += "\n## Thresholds\n\nTo replace one: `vsteer diagnose --threshold NAME=VALUE`.\n\n";
+    page += "\n## Thresholds\n\nTo replace one: `vsteer diagnose --threshold NAME=VALUE`, or for all commands `[thresholds]` in\n[vsteer.toml](configuration.md).\n\n";
     let value = |name: &str| {
         let default = serde_json::to_value(Thresholds::default()).unwrap();
         default[name].as_f64().unwrap()
@@ -119,6 +120,38 @@ fn each_command_has_its_privileges() {
     for command in commands().iter().filter_map(|c| c.split(' ').next()).filter(|c| !c.is_empty()) {
         assert!(NEEDS.iter().any(|n| n.commands.contains(&command)), "{command} is not in the table");
     }
+}
+
+#[test]
+fn configuration_page() {
+    let mut page = format!(
+        "# vsteer.toml\n\n{MADE}\nDefaults that you set once for a host. vsteer works without the file.\n\n{}\n\n",
+        config::ORDER.replace(". ", ".\n")
+    );
+    page += "- `--config FILE` and `VSTEER_CONFIG=FILE` replace both files; `none` reads no file.\n\
+        - Root reads only files that nobody else can write. By sudo, the user's file is root's own.\n\
+        - No key changes a host, runs a command or gives consent.\n\
+        - A faulty file stops vsteer with exit code 6, and every fault is listed with its line. `vsteer rollback` and\n  \
+        `vsteer realtime disable` go on with a warning, and say in which folder they look for journals.\n\n\
+        | command | does |\n|---|---|\n\
+        | `vsteer config check` | checks the files; exit code 6 for a fault |\n\
+        | `vsteer config show` | prints every key, its value and where that comes from |\n\
+        | `vsteer config example` | prints the file that packages install |\n";
+    for (section, about) in config::SECTIONS {
+        let _ = write!(page, "\n## [{section}]\n\n{about}\n\n");
+        let rows = config::keys().iter().filter(|k| k.section == *section).map(|k| {
+            let default = if k.kind.is_list() { "[]".to_owned() } else { format!("{:?}", k.default) };
+            let before = k.overriders().split(", ").filter(|w| !w.is_empty()).map(code).collect::<Vec<_>>();
+            vec![code(k.name), code(&default), k.kind.about(), before.join(", "), k.meaning.to_owned()]
+        });
+        page += &table(&["key", "default", "value", "overridden by", "meaning"], rows);
+    }
+    page += "\n## [hosts.NAME]\n\nNames of hosts, for `--connect NAME`. A name has no colon, so it never hides a URI.\n\n";
+    let rows = config::HOST_KEYS.iter().map(|(name, example, meaning)| {
+        vec![code(name), code(&format!("{example:?}")), (*meaning).to_owned()]
+    });
+    page += &table(&["key", "example", "meaning"], rows);
+    made("docs/reference/configuration.md", &page);
 }
 
 #[test]

@@ -32,8 +32,14 @@ pub fn print(folder: &Path) -> Result<(), Fault> {
         stem.strip_suffix(".experiment").map_or(stem.clone(), str::to_owned)
     });
     let program = std::env::current_exe().map_err(|e| Fault::io("cannot find this program", &e))?;
-    let words = [&*program.to_string_lossy(), "experiment", "resume", &*full.to_string_lossy(), "--yes"]
-        .map(systemd_word);
+    let words = [&*program.to_string_lossy(), "experiment", "resume", &*full.to_string_lossy(), "--yes"];
+    let config = crate::settings::chosen().map(|file| ["--config".to_owned(), file.display().to_string()]);
+    let words: Vec<String> = words
+        .into_iter()
+        .map(str::to_owned)
+        .chain(config.into_iter().flatten())
+        .map(|word| systemd_word(&word))
+        .collect();
     print!(
         "# systemd: write this to /etc/systemd/system/vsteer-experiment.service, then systemctl enable vsteer-experiment, then run the\n\
          # experiment; disable it when the experiment is at its end. untried: checked by `systemd-analyze verify` alone.\n\

@@ -181,6 +181,9 @@ fn words(a: &RealtimeRun) -> Vec<String> {
     let ms = |d: Duration| format!("{}ms", d.as_secs_f64() * 1e3);
     let mut words: Vec<String> = ["realtime", "run", "--yes"].map(str::to_owned).to_vec();
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    if let Some(file) = crate::settings::chosen() {
+        option("config", file.display().to_string());
+    }
     a.vms.iter().for_each(|vm| option("vm", vm.clone()));
     a.users.iter().for_each(|user| option("user", user.clone()));
     // The service does not run by sudo, and would not know who trusts their own VMs.
