@@ -7,10 +7,13 @@
 //!
 //! Left out: a machine that is really another. Old and hostile agents are scripts in vsteer-host (`remote/tests.rs`).
 
+#[path = "common/program.rs"]
+mod program;
 #[path = "common/qemu.rs"]
 #[allow(dead_code)] // The other tests also run vsteer as another user.
 mod qemu;
 
+use program::{NO_CONFIG, VSTEER};
 use qemu::Qemu;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -19,11 +22,6 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-#[path = "common/program.rs"]
-mod program;
-
-use program::VSTEER;
 
 /// An sshd under several names: `one`, `two`; `looking`, whose key may only look; `wrong`, whose key is another;
 /// `flipped`, to which bytes arrive changed.
@@ -130,7 +128,10 @@ impl Hosts {
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let mut c = Command::new(program);
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
-        c.current_dir(self.dir.path()).env("VSTEER_STATE", self.path("state")).env("PATH", path);
+        c.current_dir(self.dir.path())
+            .env("VSTEER_STATE", self.path("state"))
+            .env("PATH", path)
+            .env(NO_CONFIG.0, NO_CONFIG.1);
         c.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         c
     }

@@ -5,9 +5,10 @@
 
 use super::image::Image;
 use crate::command::{self, Finished};
-use crate::files::make_folder;
+use crate::files::{make_folder, write_file};
 use crate::interrupt;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -107,6 +108,35 @@ impl Host {
         scp.args(self.options("-P")).arg(file).arg(format!("root@127.0.0.1:{to}"));
         command::output(&mut scp, BOOT_LIMIT)?;
         self.run(&format!("chmod 644 {to}")).map(|_| ())
+    }
+
+    /// Writes an `ssh` for this machine that knows the host's keys and the key to log in, as a person's `~/.ssh` would,
+    /// and nothing else. The folder to put before PATH.
+    ///
+    /// # Errors
+    /// If the host does not tell its keys, or nothing can be written.
+    pub fn ssh_for_others(&self) -> Result<PathBuf, Fault> {
+        let folder = self.folder.join("bin");
+        make_folder(&folder)?;
+        let keys = self.run("cat /etc/ssh/ssh_host_*_key.pub")?.out;
+        let of_host = |key: &str| format!("[127.0.0.1]:{} {key}\n", self.port);
+        write_file(&folder.join("known"), keys.lines().map(of_host).collect::<String>())?;
+        let ssh = folder.join("ssh");
+        let (key, known) = (self.image.key.display(), folder.join("known"));
+        let known = known.display();
+        write_file(
+            &ssh,
+            format!("#!/bin/sh\nexec /usr/bin/ssh -F none -i {key} -o UserKnownHostsFile={known} \"$@\"\n"),
+        )?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&ssh, mode)
+            .map_err(|e| Fault::io(format!("writing {}", ssh.display()), &e))?;
+        Ok(folder)
+    }
+
+    /// Where its ssh is, for URIs.
+    pub fn at(&self) -> String {
+        format!("root@127.0.0.1:{}", self.port)
     }
 
     fn options(&self, port: &str) -> Vec<String> {

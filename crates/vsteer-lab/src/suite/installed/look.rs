@@ -1,8 +1,13 @@
 //! Does it see the VMs, for root, by sudo, for a user of libvirt, and for one without rights?
 
 use super::On;
+use crate::command::{self, Finished};
 use crate::installed::host::Ran;
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// For one look.
+const LIMIT: Duration = Duration::from_secs(120);
 use vsteer_core::Fault;
 
 /// Two VMs without an operating system: `spin` burns its vCPU, `tick` wakes 18 times a second. Their disks are boot
@@ -53,6 +58,45 @@ impl On<'_> {
             "vsteer top -b -n 1 --connect qemu:///system",
             |r| names_both(r) && r.err.contains("schedstat instead of eBPF"),
         )?;
+        Ok(())
+    }
+
+    /// The program of this machine, which observes the host over ssh.
+    pub(super) fn looks_over_ssh(&mut self) -> Result<(), Fault> {
+        let folder = self.host.ssh_for_others()?;
+        self.host.run("touch /root/before")?;
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+        let at = self.host.at();
+        let (ssh, libvirt) = (format!("ssh://{at}"), format!("qemu+ssh://{at}/system"));
+        let counted = "all 1 vCPUs";
+        for (claim, options) in [
+            ("from another machine, over ssh, top names both VMs", vec!["--connect", &ssh]),
+            ("the same by a URI of libvirt", vec!["--connect", &libvirt]),
+            (
+                "the same by the program of that machine, copied for the time",
+                vec!["--connect", &ssh, "--copy-vsteer"],
+            ),
+        ] {
+            let mut vsteer = Command::new(&self.vsteer);
+            vsteer
+                .args(["top", "-b", "-n", "1"])
+                .args(options)
+                .env("PATH", &path)
+                .env("VSTEER_CONFIG", "none");
+            let Finished { status, stdout, stderr } = command::run(&mut vsteer, LIMIT)?;
+            let is_ok = status.is_some_and(|s| s.success());
+            let names = |vm: &str| stdout.lines().any(|l| l.contains(&format!(",{vm},{counted}")));
+            let last = stderr.lines().last().unwrap_or_default();
+            let found = format!("{} lines; {last}", stdout.lines().count());
+            self.findings.claim(
+                format!("{}: {claim}", self.release),
+                is_ok && names("spin") && names("tick"),
+                found,
+            );
+        }
+        self.claim("nothing of it stays there", "sleep 2; pgrep -f 'vsteer agent'; find /tmp /run /dev/shm -name '*vsteer*' -newer /root/before | grep -v '^/tmp/[^/]*deb$'", |r| {
+            r.out.is_empty()
+        })?;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod package;
 mod services;
 
 use super::{Bench, Case, Findings, Minutes};
+use crate::drive::Vsteer;
 use crate::installed::host::{Host, Ran};
 use crate::installed::image::Image;
 use serde_json::json;
@@ -48,7 +49,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         let begun = Instant::now();
         eprintln!("vsteer-lab: installed: {release}: booting, and installing the package");
         let host = Host::boot(&image, &bench.output.join(format!("installed-{release}")))?;
-        let mut on = On { host, release, findings: &mut findings };
+        let vsteer = Vsteer::beside(&bench.lab.program)?.program;
+        let mut on = On { host, release, vsteer, findings: &mut findings };
         on.installs(&former, &package)?;
         for stage in STAGES.iter().filter(|s| bench.full || s.short) {
             eprintln!("vsteer-lab: installed: {release}: {}", stage.what);
@@ -69,8 +71,9 @@ struct Stage {
 }
 
 /// What follows the installation.
-const STAGES: [Stage; 9] = [
+const STAGES: [Stage; 10] = [
     Stage { what: "observing two VMs of libvirt", short: true, run: |on| on.observes() },
+    Stage { what: "observing from this machine over ssh", short: true, run: |on| on.looks_over_ssh() },
     Stage { what: "trying, confirming and undoing a weight", short: true, run: |on| on.changes() },
     Stage { what: "every setting, live and in the definition", short: false, run: |on| on.sets() },
     Stage {
@@ -102,6 +105,8 @@ fn package() -> Result<PathBuf, Fault> {
 struct On<'a> {
     host: Host,
     release: &'static str,
+    /// The program of this machine.
+    vsteer: PathBuf,
     findings: &'a mut Findings,
 }
 

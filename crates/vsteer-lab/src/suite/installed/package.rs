@@ -66,7 +66,7 @@ impl On<'_> {
 
     pub(super) fn upgrades(&mut self) -> Result<(), Fault> {
         let script = format!(
-            "{PLAN} >/dev/null && vsteer apply /root/plan.json --yes >/dev/null && echo '# mine' >> /etc/vsteer/mine.toml; ls /var/lib/vsteer/journal | wc -l"
+            "{PLAN} >/dev/null && vsteer apply /root/plan.json --yes >/dev/null && echo '# mine' >> /etc/vsteer/vsteer.toml; ls /var/lib/vsteer/journal | wc -l"
         );
         self.claim("a plan is applied, and the recorder runs, before the upgrade", &script, |r| {
             r.is_ok() && r.out != "0"
@@ -86,8 +86,8 @@ impl On<'_> {
         )?;
         self.claim(
             "what the administrator wrote is still there",
-            "cat /etc/vsteer/mine.toml; rm /etc/vsteer/mine.toml",
-            |r| r.out == "# mine",
+            "tail -1 /etc/vsteer/vsteer.toml; vsteer config check",
+            |r| r.is_ok() && r.out.starts_with("# mine"),
         )?;
         self.claim("the new program undoes the plan of the former", "vsteer rollback --yes", Ran::is_ok)?;
         self.shares("the weight is as it was before the upgrade", "100")
