@@ -82,16 +82,23 @@ pub fn run(a: &PlanArgs, thresholds: Thresholds, json: bool) -> Result<(), Fault
                     path.file_name().unwrap_or_default().display()
                 )
             }
-            Some(path) => {
-                // Without it `apply` looks at all VMs of this machine, which may be others.
-                let uri = a.window.source.uri();
-                let connect = uri.map_or(String::new(), |u| format!(" --connect {}", text::shell_word(u)));
-                println!("to apply it: vsteer apply {}{connect} --try 60s", path.display());
-            }
+            Some(path) => println!("to apply it: vsteer apply {}{} --try 60s", path.display(), connect(a)),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// The option that opens the same host for `apply`, which else looks at all VMs of this machine.
+#[cfg(feature = "host")]
+fn connect(a: &PlanArgs) -> String {
+    let uri = a.window.source.uri().filter(|_| a.window.recording.is_none());
+    uri.map_or(String::new(), |uri| format!(" --connect {}", text::shell_word(uri)))
+}
+
+#[cfg(not(feature = "host"))]
+fn connect(_: &PlanArgs) -> String {
+    String::new()
 }
 
 /// What is asked for, and when a delay matters.
