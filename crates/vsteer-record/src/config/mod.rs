@@ -1,7 +1,7 @@
 //! Which settings does a person choose once for a host, and where does each come from?
 //!
 //! An option on the command line counts first, then an environment variable, the user's file, the system's file, and the
-//! built-in default. [`keys`] is the table of all settings. The files are TOML. All their faults are found at once. A
+//! built-in default. [`mod@keys`] is the table of all settings. The files are TOML. All their faults are found at once. A
 //! configuration never changes a host and never runs anything.
 
 mod keys;
@@ -67,7 +67,7 @@ pub struct Host {
 /// What counts for this process.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// As [`keys`].
+    /// As [`keys()`].
     values: Vec<(Value, Source)>,
     hosts: BTreeMap<String, (Host, PathBuf)>,
     files: Vec<PathBuf>,
