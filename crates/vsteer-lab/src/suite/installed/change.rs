@@ -68,7 +68,7 @@ impl On<'_> {
         self.shares("a dry run changes nothing", "100")?;
         self.claim(
             "apply --try from a service succeeds",
-            "systemd-run --wait --pipe --quiet vsteer apply /root/plan.json --try 8s",
+            "systemd-run --wait --pipe --quiet vsteer apply /root/plan.json --try 20s",
             Ran::is_ok,
         )?;
         self.shares("the change outlives that service", "50")?;
@@ -77,7 +77,7 @@ impl On<'_> {
             "systemctl is-active 'vsteer-undo-*'; cat /proc/$(pgrep -f [_]_watchdog | tail -1)/cgroup",
             |r| r.out.starts_with("active") && r.out.contains("vsteer-undo-"),
         )?;
-        self.host.run("sleep 12")?;
+        self.host.run("sleep 25")?;
         self.shares("apply --try from a service undoes itself", "100")?;
         self.claim("the system's log names who applied and who undid", "journalctl -t vsteer -o cat", |r| {
             r.out.contains("apply result=done") && r.out.contains("try-watchdog result=undone")

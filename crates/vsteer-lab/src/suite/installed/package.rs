@@ -60,7 +60,7 @@ impl On<'_> {
             "apt-get remove -y vsteer >/dev/null; systemctl is-active vsteer-record; command -v vsteer",
             |r| r.out == "inactive",
         )?;
-        self.claim("purge leaves nothing", "apt-get purge -y vsteer >/dev/null; find / -xdev -name '*vsteer*' -not -path '/tmp/*' -not -path '/root/*' -not -path '/var/log/*' -not -path '/proc/*' -not -path '/sys/*'", |r| r.out.is_empty())?;
+        self.claim("purge leaves nothing", "apt-get purge -y vsteer >/dev/null; find / -xdev -name '*vsteer*' -not -path '/tmp/*' -not -path '/root/*' -not -path '/home/*' -not -path '/var/log/*' -not -path '/proc/*' -not -path '/sys/*'", |r| r.out.is_empty())?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::installed::host::Ran;
 use std::time::Instant;
 use vsteer_core::Fault;
 
-/// Requests of a made-up web server in `tick`, on a pCPU that both VMs share: 300 ms each, twice the level.
+/// Requests of a made-up web server in `tick`, on a pCPU that both VMs share: 300 ms each, a quarter above the level.
 const LEVEL: &str = r#"set -eu
 cat > /root/requests.sh <<'END'
 while sleep 0.05; do
@@ -21,7 +21,7 @@ period = "4s"
 name = "tick"
 log = "/var/log/tick.log"
 format = "nginx"
-mean = "150ms"
+mean = "240ms"
 [[vm]]
 name = "spin"
 log = "/var/log/spin.log"
