@@ -50,7 +50,7 @@ pub const LIBVIRT_BYTES: usize = 256 << 20;
 /// An answer of libvirt. It gives QEMU's monitor up to 30 s itself, but vsteer cannot steer a host that slow.
 pub const LIBVIRT_TIME: Duration = Duration::from_secs(20);
 /// An answer of vsteer's agent on another host, a line. 10,000 threads with distributions have some 25 MB. What such a
-/// line can hold takes half a gigabyte of memory at most. Bytes.
+/// line can hold takes about a gigabyte of memory at most. Bytes.
 pub const AGENT_ANSWER: usize = 32 << 20;
 /// The first line of an agent, which names its version. Bytes.
 pub const AGENT_HELLO: usize = 4 << 10;

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 /// Says what went wrong: on standard error for people, as one JSON object on standard output for programs as well.
 fn tell(fault: &Fault, json: bool) {
     if json {
-        println!("{}", serde_json::json!({ "fault": fault }));
+        println!("{}", vsteer_core::visible::json(&serde_json::json!({ "fault": fault }).to_string()));
     }
     eprintln!("error: {}", vsteer_core::visible::message(&fault.to_string()));
 }

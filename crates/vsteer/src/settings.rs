@@ -43,8 +43,9 @@ fn need(command: &Command) -> Need {
         Command::Config(_) | Command::Completions { .. } | Command::Man { .. } | Command::ExitCodes => {
             Need::Nothing
         }
+        // The agent answers others, whatever this host's users set for themselves.
         #[cfg(feature = "host")]
-        Command::Other(_) => Need::Nothing,
+        Command::Other(_) | Command::Agent => Need::Nothing,
         #[cfg(feature = "host")]
         Command::Rollback(_) => Need::Lenient,
         #[cfg(feature = "host")]
@@ -274,6 +275,7 @@ mod tests {
             ("vsteer apply plan.json", Need::Strict),
             ("vsteer __watchdog a b c", Need::Nothing),
             ("vsteer lab run", Need::Nothing),
+            ("vsteer agent", Need::Nothing),
         ] {
             assert!(need_of(line) == expected, "{line}");
         }

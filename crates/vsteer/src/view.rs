@@ -275,6 +275,7 @@ impl View {
         let selected = self.table.selected().and_then(|s| visible(self).get(s).cloned());
         self.hosts[place].nodes = node_rows(config, &model);
         self.hosts[place].model = Some(model);
+        self.hosts[place].fault = None;
         if let Some(at) = selected.and_then(|row| place_of(&row, &visible(self))) {
             self.table.select(Some(at));
         }

@@ -348,14 +348,24 @@ fn fault_of(value: &Value) -> Fault {
     }
 }
 
+/// The folder of this executable. `None` where something else can lie: an executable whose name was removed, as that
+/// of a copied agent in `/dev/shm`, and a folder in which every user may make files.
+fn own_folder() -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let is_there = std::fs::metadata("/proc/self/exe").is_ok_and(|m| m.nlink() > 0);
+    let folder = std::env::current_exe().ok()?.parent()?.to_owned();
+    let is_open_to_all = folder.metadata().is_ok_and(|m| m.mode() & 0o002 != 0);
+    (is_there && !is_open_to_all).then_some(folder)
+}
+
 /// The executable: the one that the variable names, otherwise the one beside this executable (for tests, one
 /// folder above), otherwise the one on PATH.
 fn find_program() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(VARIABLE) {
         return Some(PathBuf::from(named));
     }
-    let here = std::env::current_exe().ok();
-    let folder = here.as_deref().and_then(Path::parent);
+    let here = own_folder();
+    let folder = here.as_deref();
     let built = folder.filter(|f| f.ends_with("deps") || f.ends_with("examples")).and_then(Path::parent);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = folder.into_iter().chain(built).map(Path::to_owned);

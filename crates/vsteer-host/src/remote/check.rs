@@ -17,8 +17,12 @@ use vsteer_core::nouns::{
 const MOST: u64 = 1 << 60;
 /// Memory of a machine or a VM, bytes.
 const MEMORY: u64 = 1 << 48;
-/// VMs of one host.
-const VMS: usize = 10_000;
+/// VMs of one host, as many as the observer counts.
+const VMS: usize = 4096;
+/// Threads of all VMs of one host. The model compares each with each VM.
+const THREADS: usize = 100_000;
+/// Times that VMs blame each other for, in one sample.
+const BLAMED: usize = 200_000;
 /// Sockets, cores, or threads that a guest sees; their product must fit.
 const SEEN: u32 = 1 << 10;
 /// The largest index of a vCPU.
@@ -41,6 +45,18 @@ fn id(vm: &VmId) -> Checked {
     short("a VM's id", &vm.0, 4 * limits::VM_NAME)
 }
 
+/// Each of them once: the model gives all that a VM has to each VM of its id.
+fn once<T: Ord + std::fmt::Debug>(what: &str, all: impl Iterator<Item = T>) -> Checked {
+    let mut seen = std::collections::BTreeSet::new();
+    for one in all {
+        if seen.contains(&one) {
+            return Err(format!("{what} {one:?} is there twice"));
+        }
+        seen.insert(one);
+    }
+    Ok(())
+}
+
 fn role(role: Role) -> Checked {
     match role {
         Role::Vcpu(n) | Role::IoThread(n) => must(n <= VCPU, || format!("a VM has thread {role}")),
@@ -61,6 +77,14 @@ pub fn config(c: &HostConfig) -> Checked {
     short("the kernel's name", &c.kernel, PATH)?;
     short("the machine's id", c.machine_id.as_deref().unwrap_or_default(), PATH)?;
     must(c.vms.len() <= VMS, || format!("the host has {} VMs", c.vms.len()))?;
+    let threads: usize = c.vms.iter().map(|vm| vm.threads.len()).sum();
+    must(threads <= THREADS, || format!("the VMs have {threads} threads"))?;
+    once("VM", c.vms.iter().map(|vm| &vm.id))?;
+    let odd = c.topology.oddities();
+    must(odd.len() <= PATH, || format!("{} things are odd", odd.len()))?;
+    odd.iter().try_for_each(|o| {
+        short("an odd place", &o.place, PATH).and_then(|()| short("what is odd", &o.what, limits::AGENT_TEXT))
+    })?;
     number("the machine's memory", c.topology.memory_bytes(), MEMORY)?;
     for node in c.topology.nodes() {
         must(node.id.0 <= MAX_CPU, || format!("a memory node has number {}", node.id))?;
@@ -115,6 +139,17 @@ pub fn batch(b: &Batch, since_ns: u64) -> Checked {
     })?;
     // Wall-clock times are of this century and the next.
     number("a sample's time", Some(b.unix_ns), 1 << 62)?;
+    let lists = [
+        ("threads", b.threads.len(), THREADS),
+        ("pCPUs", b.pcpus.len(), MAX_CPU as usize + 1),
+        ("VMs", b.vms.len(), VMS),
+        ("blamed times", b.blame.len(), BLAMED),
+    ];
+    for (what, count, most) in lists {
+        must(count <= most, || format!("a sample has {count} {what}"))?;
+    }
+    once("pCPU", b.pcpus.iter().map(|p| p.cpu))?;
+    once("VM", b.vms.iter().map(|v| &v.vm))?;
     for t in &b.threads {
         id(&t.vm)?;
         role(t.role)?;
@@ -157,6 +192,8 @@ fn vm_sample(v: &VmSample) -> Checked {
     id(&v.vm)?;
     number("a VM's throttled periods", v.throttled_periods, MOST)?;
     number("a VM's I/O", v.io, MOST)?;
+    let nodes = v.memory_by_node.as_ref().map_or(0, Vec::len);
+    must(nodes <= MAX_CPU as usize + 1, || format!("a VM has memory on {nodes} nodes"))?;
     let timers = v.timers.map(|t| [t.asked, t.honoured, t.late, t.refused]);
     timers.into_iter().flatten().try_for_each(|n| number("a VM's timers", Some(n), MOST))?;
     for (node, bytes) in v.memory_by_node.iter().flatten() {
@@ -195,6 +232,8 @@ mod tests {
             thread(|t| t.counters.run_ns = Some(u64::MAX)),
             thread(|t| t.counters.wake_latency = Some(Histogram { counts: vec![(u16::MAX, 1)] })),
             Batch { mono_ns: u64::MAX, ..Batch::default() },
+            Batch { pcpus: vec![PcpuSample::default(); 2], ..thread(|_| {}) },
+            Batch { threads: vec![thread(|_| {}).threads.remove(0); THREADS + 1], ..thread(|_| {}) },
             Batch { unix_ns: u64::MAX, mono_ns: 5, ..Batch::default() },
             Batch { pcpus: vec![PcpuSample { cpu: 1 << 20, ..PcpuSample::default() }], ..thread(|_| {}) },
             Batch {

@@ -93,6 +93,7 @@ impl Copy {
                 .because(format!("that host is of type {machine:?}, and this vsteer is for {here}"))
                 .help("install vsteer there"));
         }
+        link.not_reached();
         link.send(&self.bytes, limits::AGENT_COPY_TIME)?;
         Ok((link.line(limits::AGENT_HELLO, limits::AGENT_LOGIN_TIME)?, true))
     }

@@ -177,6 +177,8 @@ impl Link {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                // An answer that comes late would be taken for that of the next request.
+                drop(self.input().take());
                 let what = format!("{} does not answer", self.host);
                 return Err(Fault::new(FaultKind::Failed, what)
                     .because(format!("vsteer waited {} s", within.as_secs()))
@@ -233,10 +235,16 @@ impl Link {
         }
     }
 
-    /// The last line of what ssh and the program there said.
+    /// What ssh and the program there said last: vsteer's own error, where there is one, else the last line.
     fn last_words(&self) -> Option<String> {
         let words = String::from_utf8_lossy(&self.words);
-        words.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(cut)
+        let lines = || words.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+        lines().find_map(|line| line.strip_prefix("error: ")).or_else(|| lines().next()).map(cut)
+    }
+
+    /// What came so far was not the agent's: if the link ends now, the agent did not start.
+    pub fn not_reached(&mut self) {
+        self.reached = false;
     }
 
     /// Why the output ended: ssh's code and its last line.

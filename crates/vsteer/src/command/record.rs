@@ -6,6 +6,7 @@ use crate::source::{Failed, need_vms, open_host_with, open_one_of, progress, pro
 use crate::text;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
@@ -58,12 +59,18 @@ fn several(a: &Record, output: &Path, interrupt: &Interrupt, json: bool) -> Resu
             ..a.clone()
         }
     };
+    let failed = Mutex::new(Failed::default());
     let results = side_by_side(names.len(), interrupt, &|i| {
         let a = of(i);
-        let host = open_one_of(&a.source, &names[i], a.events.then_some(a.event_buffer))?;
-        recorded(&a, &output.join(&names[i]), host, Some(&names[i]), interrupt)
+        let host = open_one_of(&a.source, &names[i], a.events.then_some(a.event_buffer));
+        let result =
+            host.and_then(|host| recorded(&a, &output.join(&names[i]), host, Some(&names[i]), interrupt));
+        // Now, because the others may record for hours.
+        result.inspect_err(|fault| {
+            failed.lock().unwrap_or_else(PoisonError::into_inner).say(&names[i], fault, false);
+        })
     });
-    let (mut failed, mut all) = (Failed::default(), Vec::new());
+    let mut all = Vec::new();
     for (i, result) in results.iter().enumerate() {
         let mut line = match result {
             Ok((recorded, left_out)) => {
@@ -72,10 +79,7 @@ fn several(a: &Record, output: &Path, interrupt: &Interrupt, json: bool) -> Resu
                 }
                 as_json(&output.join(&names[i]), recorded, left_out)
             }
-            Err(fault) => {
-                failed.say(&names[i], fault, false);
-                serde_json::json!({ "fault": fault })
-            }
+            Err(fault) => serde_json::json!({ "fault": fault }),
         };
         line["host"] = serde_json::json!(names[i]);
         all.push(line);
@@ -83,7 +87,7 @@ fn several(a: &Record, output: &Path, interrupt: &Interrupt, json: bool) -> Resu
     if json {
         text::print_json(&all);
     }
-    Ok(failed.code())
+    Ok(failed.into_inner().unwrap_or_else(PoisonError::into_inner).code())
 }
 
 /// Records an open host. What was recorded, and the triggers that could not fire.

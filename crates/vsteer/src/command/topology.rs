@@ -48,7 +48,7 @@ pub fn run(a: &TopologyArgs, json: bool) -> Result<(), Fault> {
         println!("core      {:<4} pCPUs {}", c.id.map_or("?".to_owned(), |i| i.to_string()), c.cpus);
     }
     for o in t.oddities() {
-        println!("odd       {}: {}", o.place, o.what);
+        println!("odd       {}: {}", crate::text::one_line(&o.place), crate::text::one_line(&o.what));
     }
     Ok(())
 }
