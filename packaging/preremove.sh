@@ -10,11 +10,22 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 
-# Root's journals alone, in the folder that the configuration names: those of other users and of another VSTEER_STATE
-# are not searched for.
-status=0
+# Root's journals alone, in the folder that the configuration names and in the usual one, because the configuration may
+# have been written, or become faulty, since the plan was applied. Those of other users and of another VSTEER_STATE are
+# not searched for.
 unset VSTEER_STATE VSTEER_CONFIG
+status=0
 listed=$(/usr/bin/vsteer rollback --list 2>&1) || status=$?
+if [ "$status" -eq 3 ]; then
+	status=0
+	listed=$(VSTEER_STATE=/var/lib/vsteer /usr/bin/vsteer --config none rollback --list 2>&1) || status=$?
+fi
+if [ "$status" -eq 3 ] && ! checked=$(/usr/bin/vsteer config check 2>&1); then
+	printf '%s\n' "$checked" >&2
+	echo "error: vsteer stays installed, because its configuration may name another folder of journals" >&2
+	echo "  help: correct or remove /etc/vsteer/vsteer.toml, and remove the package again" >&2
+	exit 1
+fi
 case $status in
 3) ;; # no plan is applied
 6)

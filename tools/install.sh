@@ -31,7 +31,7 @@ if [ "$what" = uninstall ]; then
 	# As a package does: without vsteer nobody could undo what it applied.
 	if [ -z "$DESTDIR" ] && [ -x "$vsteer" ]; then
 		status=0
-		unset VSTEER_STATE
+		unset VSTEER_STATE VSTEER_CONFIG
 		"$vsteer" rollback --list || status=$?
 		case $status in
 		3) ;; # no plan is applied

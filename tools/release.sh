@@ -6,17 +6,31 @@
 #   SIGN=FILE  a secret key of minisign: minisign -G makes one
 set -eu
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- x86_64 aarch64
+umask 022
+native=$(uname -m)
+# This machine's type comes first: packages of the other one take the names of what they need from it.
+case $native in
+x86_64) other=aarch64 ;;
+aarch64) other=x86_64 ;;
+*) echo "error: a release is built on x86_64 or aarch64, not on $native" >&2; exit 5 ;;
+esac
+case $# in
+0) set -- "$native" "$other" ;;
+1) if [ "$1" = "$native" ]; then set -- "$native"; else set -- "$native" "$other"; fi ;;
+*) set -- "$native" "$other" ;;
+esac
 VERSION=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
-native=$(uname -m)
 out=target/dist/vsteer-$VERSION
 tools=target/release-tools
 began=$(date +%s)
 say() { echo "release: $(($(date +%s) - began)) s: $*"; }
 
-[ -z "$(git status --porcelain 2>/dev/null)" ] || echo "warning: the tree has changes that are not committed; the source archive lacks them" >&2
+if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
+	echo "warning: the tree has changes that are not committed; the source archive lacks them" >&2
+	[ -z "${SIGN:-}" ] || { echo "error: vsteer signs no programs whose source is not in the archive: commit first" >&2; exit 7; }
+fi
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -28,6 +42,7 @@ runner() {
 }
 debian() { if [ "$1" = aarch64 ]; then echo arm64; else echo amd64; fi; }
 
+for arch; do runner "$arch" >/dev/null; done
 for arch; do
 	say "building for $arch (5 to 10 minutes)"
 	tools/release/build.sh "$arch"
@@ -56,9 +71,15 @@ git archive --format=tar --prefix="vsteer-$VERSION/" HEAD | gzip -9n >"$out/vste
 rm -rf "$tools/listed"
 mkdir "$tools/listed"
 git archive HEAD | tar -xf - -C "$tools/listed"
-(cd "$tools/listed" && PATH="$OLDPWD/$tools/bin:$PATH" cargo cyclonedx -q --manifest-path crates/vsteer/Cargo.toml --format json --target x86_64-unknown-linux-gnu --override-filename bom)
+for crate in vsteer vsteer-libvirt; do
+	(cd "$tools/listed" && PATH="$OLDPWD/$tools/bin:$PATH" cargo cyclonedx -q --manifest-path "crates/$crate/Cargo.toml" --format json \
+		--target x86_64-unknown-linux-gnu --override-filename bom)
+done
 # Paths of this machine are nobody's business.
-sed "s|$PWD/$tools/listed|/vsteer|g" "$tools/listed/crates/vsteer/bom.json" >"$out/vsteer-$VERSION.cdx.json"
+for crate in vsteer vsteer-libvirt; do
+	sed "s|$PWD/$tools/listed|/vsteer|g" "$tools/listed/crates/$crate/bom.json" >"$out/$crate-$VERSION.cdx.json"
+done
+for arch; do cp "$tools/$arch/packages" "$out/vsteer-$VERSION-$arch.built-with"; done
 rm -rf "$tools/listed"
 
 (cd "$out" && sha256sum -- * >SHA256SUMS)

@@ -106,8 +106,8 @@ fn no_colour(text: &str) -> Option<String> {
 const ROWS: &[Key] = &[
     Key {
         overridden_by: Some("--connect"),
-        meaning: "Observe the host at this URI, or with this name in [hosts]. Empty: this host. It counts for top, record, \
-            diagnose, plan and numa.",
+        meaning: "Observe the host at this URI, or with this name in [hosts]. Empty: this host. It counts for top, \
+            diagnose, plan and numa, and not for record, which keeps what happens on this host.",
         ..row("connection", "connect", Kind::Connection, "")
     },
     Key {

@@ -95,6 +95,10 @@ pub(super) fn read(path: &Path, must: bool) -> Result<Read, Fault> {
         Err(fault) if fault.kind == FaultKind::NoPrivilege && !must && fault.what == title => {
             skipped(&fault.cause.unwrap_or_default())
         }
+        // A link that leads nowhere.
+        Err(fault) if fault.kind == FaultKind::NothingThere && !must => {
+            Ok(Read::Skipped(format!("{} is a link to a file that does not exist", path.display())))
+        }
         Err(fault) if fault.kind == FaultKind::NothingThere => {
             Err(fault.help("name a file that exists, or leave out --config and VSTEER_CONFIG"))
         }

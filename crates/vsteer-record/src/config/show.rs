@@ -59,7 +59,7 @@ pub fn rows(config: &Config, typed: &dyn Fn(&Key) -> Option<Vec<String>>) -> Vec
     let row = |(key, (value, source)): (&Key, &(Value, Source))| {
         let of_option = typed(key).map(|words| match key.kind.is_list() {
             true => Value::List(words),
-            false => Value::One(words.concat()),
+            false => Value::One(words.into_iter().next_back().unwrap_or_default()),
         });
         let (name, from) = match (&of_option, source) {
             (Some(_), _) => ("option", key.overridden_by.map(str::to_owned)),

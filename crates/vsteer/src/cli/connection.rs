@@ -29,7 +29,8 @@ impl<'a> Connection<'a> {
             |connect| Some(Connection { connect: Connect::One(connect), login: None, observes: false });
         match command {
             Command::Top(a) => Connection::observing(&mut a.source, a.recording.is_none()),
-            Command::Record(a) => Connection::observing(&mut a.source, true),
+            // A recorder that the system starts must not leave this host because somebody looks at another.
+            Command::Record(a) => Connection::observing(&mut a.source, false),
             Command::Diagnose(a) => Connection::observing(&mut a.window.source, a.window.recording.is_none()),
             Command::Plan(a) => Connection::observing(&mut a.window.source, a.window.recording.is_none()),
             Command::Numa(a) => {

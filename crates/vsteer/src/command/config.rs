@@ -113,8 +113,7 @@ fn of_option(key: &Key, command: &str, matches: &ArgMatches) -> Option<Vec<Strin
         return all.iter().rev().find_map(named).map(|value| vec![value]);
     }
     match (key.section, key.name) {
-        ("connection", "connect") => raw("connect"),
-        ("paths", "recordings") if command == "record" => raw("output"),
+        ("connection", "connect") => raw("connect").filter(|all| all.len() == 1),
         _ => key.options.iter().find(|(of, _)| *of == command).and_then(|(_, id)| raw(id)),
     }
 }

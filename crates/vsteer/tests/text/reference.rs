@@ -129,12 +129,12 @@ fn configuration_page() {
         config::ORDER.replace(". ", ".\n")
     );
     page += "- `--config FILE` and `VSTEER_CONFIG=FILE` replace both files; `none` reads no file.\n\
-        - Root reads only files that nobody else can write. By sudo, the user's file is root's own.\n\
+        - Root reads only files that nobody else can write; by sudo also those of the user who calls, but from root's own\n  folder. A unit refuses those.\n\
         - No key changes a host, runs a command or gives consent.\n\
         - A faulty file stops vsteer with exit code 6, and every fault is listed with its line. `vsteer rollback` and\n  \
         `vsteer realtime disable` go on with a warning, and say in which folder they look for journals.\n\n\
         | command | does |\n|---|---|\n\
-        | `vsteer config check` | checks the files; exit code 6 for a fault |\n\
+        | `vsteer config check` | checks the files; exit code 6 for a fault, 4 for a file of others |\n\
         | `vsteer config show` | prints every key, its value and where that comes from |\n\
         | `vsteer config example` | prints the file that packages install |\n";
     for (section, about) in config::SECTIONS {

@@ -93,7 +93,9 @@ fn package() -> Result<PathBuf, Fault> {
     let folder = Path::new("target/packages");
     let named = |p: &PathBuf| {
         let name = p.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("vsteer_") && name.ends_with(".deb")
+        // A release has those of other machine types, too.
+        let here = if cfg!(target_arch = "aarch64") { "_arm64.deb" } else { "_amd64.deb" };
+        name.starts_with("vsteer_") && name.ends_with(here)
     };
     let all = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).filter(named);
     all.max_by_key(|p| p.metadata().and_then(|m| m.modified()).ok()).ok_or_else(|| {
