@@ -152,7 +152,7 @@ for name; do
 	# Everything that was installed is in the package, and in its place.
 	(cd "$root" && find . -type f -o -type l) | sed 's|^\./||; s|zsh/site-functions|zsh/vendor-completions|' | LC_ALL=C sort >"$work/installed"
 	dpkg-deb --fsys-tarfile "$out/${name}_${VSTEER_VERSION}_${VSTEER_ARCH}.deb" | tar -t | sed 's|^\./||' | grep -v '/$' |
-		grep -v -e '^usr/share/lintian/' -e '/copyright$' | LC_ALL=C sort >"$work/packed"
+		grep -v -e '^usr/share/lintian/' -e '/copyright$' -e '^etc/vsteer/vsteer\.toml$' | LC_ALL=C sort >"$work/packed"
 	diff "$work/installed" "$work/packed" >&2 || { echo "error: the package $name has other files than make install" >&2; exit 1; }
 done
 (cd "$out" && sha256sum -- *.deb *.rpm >SHA256SUMS)

