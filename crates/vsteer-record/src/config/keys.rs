@@ -107,7 +107,7 @@ const ROWS: &[Key] = &[
     Key {
         overridden_by: Some("--connect"),
         meaning: "Observe the host at this URI, or with this name in [hosts]. Empty: this host. It counts for top, \
-            diagnose, plan and numa, and not for record, which keeps what happens on this host.",
+            diagnose, plan and numa, but not for record.",
         ..row("connection", "connect", Kind::Connection, "")
     },
     Key {
