@@ -160,7 +160,7 @@ impl RemoteHost {
     }
 }
 
-/// Refuses what is not an agent, or one of another protocol.
+/// Refuses a program other than the agent, and an agent of another protocol.
 fn greet(link: &Link, line: &[u8]) -> Result<(), Fault> {
     let Ok(Hello { vsteer_agent: Speaker { protocol, version, .. } }) = serde_json::from_slice(line) else {
         let begin: String = String::from_utf8_lossy(line).chars().take(80).collect();

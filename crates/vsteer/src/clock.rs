@@ -20,7 +20,7 @@ const SIMULATED_BEFORE_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 /// The zone that the configuration names.
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
-/// Shows and reads times in this zone of the time zone database from here on; in the system's if there is no such zone.
+/// From here on, shows and reads times in this zone of the time zone database; in the system's if the database lacks it.
 pub fn set_zone(name: &str) {
     if let Ok(zone) = TimeZone::get(name) {
         let _ = ZONE.set(zone);

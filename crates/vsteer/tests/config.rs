@@ -208,7 +208,7 @@ fn journals_are_in_the_configured_folder() {
             .count(),
         1
     );
-    // The variable counts before the file, and there is no journal in its folder.
+    // The variable counts before the file, and its folder has no journal.
     let other =
         place.with(&config, &["rollback", "--list"]).env("VSTEER_STATE", place.at("other")).output().unwrap();
     assert_eq!(other.status.code(), Some(3), "{}", said(&other));

@@ -225,7 +225,7 @@ pub fn keys() -> &'static [Key] {
 /// The place in the table of `section.name`.
 ///
 /// # Panics
-/// There is no such key: an error of the program.
+/// If the table lacks this key: an error of the program.
 pub(super) fn place(full: &str) -> usize {
     keys().iter().position(|k| k.full() == full).unwrap_or_else(|| panic!("no key is called {full}"))
 }

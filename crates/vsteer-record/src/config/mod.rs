@@ -89,7 +89,7 @@ impl Config {
     /// The text of `section.name`; empty if it is not set.
     ///
     /// # Panics
-    /// There is no such key, or its value is a list: an error of the program.
+    /// If the table lacks this key, or its value is a list: an error of the program.
     pub fn text(&self, full: &str) -> &str {
         match &self.values[place(full)].0 {
             Value::One(text) => text,
@@ -100,7 +100,7 @@ impl Config {
     /// Where the value of `section.name` comes from.
     ///
     /// # Panics
-    /// There is no such key: an error of the program.
+    /// If the table lacks this key: an error of the program.
     pub fn source(&self, full: &str) -> &Source {
         &self.values[place(full)].1
     }

@@ -89,7 +89,7 @@ impl On<'_> {
             "tail -1 /etc/vsteer/vsteer.toml; vsteer config check",
             |r| r.is_ok() && r.out.starts_with("# mine"),
         )?;
-        self.claim("the new program undoes the plan of the former", "vsteer rollback --yes", Ran::is_ok)?;
+        self.claim("after the upgrade, rollback undoes the plan", "vsteer rollback --yes", Ran::is_ok)?;
         self.shares("the weight is as it was before the upgrade", "100")
     }
 }
