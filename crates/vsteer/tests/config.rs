@@ -9,7 +9,6 @@ mod program;
 use common::plan;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use vsteer_act::{Entry, Journal};
 use vsteer_core::setting::knob::How;
 use vsteer_core::thresholds::{THRESHOLDS, Thresholds, Unit};
 use vsteer_record::config::{Kind, keys};
@@ -235,22 +234,6 @@ fn without_a_readable_folder_a_rollback_says_that_it_takes_the_default() {
     let told = said(&out);
     assert!(matches!(out.status.code(), Some(0 | 3)), "{told}");
     assert!(told.contains("/vsteer, the default folder; for another one, set VSTEER_STATE"), "{told}");
-}
-
-#[test]
-fn a_rollback_names_journals_in_the_folder_that_was_configured_before() {
-    // Root's usual folder is that of this machine.
-    if rustix::process::geteuid().is_root() {
-        return;
-    }
-    let place = Place::new();
-    let how = How::File { path: "/nowhere".into() };
-    let plan = plan("title", "knob", how, None, ("a", "b"));
-    let mut journal = Journal::begin(&place.at("home/vsteer/journal"), &plan, None, 1).unwrap();
-    journal.write(Entry::RolledBack).unwrap();
-    let out =
-        place.with(&format!("[paths]\nstate = {:?}\n", place.at("new")), &["rollback"]).output().unwrap();
-    assert_eq!(out.status.code(), Some(3));
 }
 
 #[test]

@@ -18,7 +18,10 @@ use vsteer_core::{Fault, FaultKind};
 /// [`vsteer_act::rollback`], of the first that could not be taken back: it keeps no other.
 pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let folder = journal_folder();
-    say_where_others_are(&folder);
+    // A variable that names the folder is meant for this run alone.
+    if std::env::var_os("VSTEER_STATE").is_none() {
+        open_elsewhere(&folder, &usual_journal_folder()).iter().for_each(crate::text::note);
+    }
     let journals = match &a.id {
         Some(id) => vec![journal_of(id, &folder)?],
         None => Journal::pending(&folder)?,
@@ -48,18 +51,12 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
 }
 
 /// Says if plans were applied before the configuration named another folder: this command does not undo these.
-fn say_where_others_are(folder: &Path) {
-    let usual = usual_journal_folder();
-    let elsewhere = folder != usual && std::env::var_os("VSTEER_STATE").is_none();
-    if elsewhere
-        && Journal::pending(&usual).is_ok_and(|open| !open.is_empty())
-        && let Some(state) = usual.parent()
-    {
-        crate::text::note(format!(
-            "{0} has open journals too; to undo them: VSTEER_STATE={0} vsteer rollback",
-            state.display()
-        ));
+fn open_elsewhere(folder: &Path, usual: &Path) -> Option<String> {
+    if folder == usual || !Journal::pending(usual).is_ok_and(|open| !open.is_empty()) {
+        return None;
     }
+    let state = usual.parent()?.display();
+    Some(format!("{state} has open journals too; to undo them: VSTEER_STATE={state} vsteer rollback"))
 }
 
 fn nothing(folder: &Path) -> Fault {
@@ -161,8 +158,33 @@ fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use vsteer_act::Entry;
+    use vsteer_core::setting::knob::How;
+
+    #[test]
+    fn open_journals_in_the_folder_that_was_configured_before_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (usual, other) = (dir.path().join("usual/journal"), dir.path().join("other/journal"));
+        assert_eq!(open_elsewhere(&other, &usual), None, "neither folder is there");
+        let how = How::File { path: "/nowhere".into() };
+        let plan = common::plan("title", "knob", how, None, ("a", "b"));
+        let mut journal = Journal::begin(&usual, &plan, None, 1).unwrap();
+        journal.write(Entry::Applied).unwrap();
+        drop(journal);
+        let note = open_elsewhere(&other, &usual).unwrap();
+        let state = dir.path().join("usual").display().to_string();
+        assert!(note.contains(&format!("VSTEER_STATE={state} vsteer rollback")), "{note}");
+        assert_eq!(open_elsewhere(&usual, &usual), None, "it is the folder that is looked into anyway");
+        let file = Journal::pending(&usual).unwrap().remove(0);
+        Journal::open(&file).unwrap().write(Entry::RolledBack).unwrap();
+        assert_eq!(open_elsewhere(&other, &usual), None, "all are undone");
+    }
 
     #[test]
     fn a_try_whose_time_is_over_asks_to_be_undone() {
