@@ -17,7 +17,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::limits;
-use vsteer_core::setting::argv::Argv;
+use vsteer_core::setting::argv::{Argv, shell_word};
 use vsteer_core::{Fault, FaultKind};
 
 /// Between SIGTERM and SIGKILL.
@@ -51,11 +51,6 @@ pub struct Ran {
     pub took: Duration,
 }
 
-/// A text as one word of a shell's.
-pub fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 fn failed(command: &Argv, e: impl std::fmt::Display) -> Fault {
     Fault::new(FaultKind::Failed, format!("cannot run {command}")).because(e)
 }
@@ -82,7 +77,7 @@ fn line(command: &Argv, on: Option<&str>) -> Command {
         "--",
         target,
     ]);
-    c.arg(command.words().iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" "));
+    c.arg(command.words().iter().map(|w| shell_word(w)).collect::<Vec<_>>().join(" "));
     c
 }
 

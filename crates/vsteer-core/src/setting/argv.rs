@@ -115,17 +115,21 @@ fn split(text: &str) -> Result<Vec<String>, String> {
 impl std::fmt::Display for Argv {
     /// As a person types it into a shell.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, word) in self.0.iter().enumerate() {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "/._-,+:=@%{}".contains(c);
-            let gap = if i == 0 { "" } else { " " };
-            if !word.is_empty() && word.chars().all(plain) {
-                write!(f, "{gap}{word}")?;
-            } else {
-                write!(f, "{gap}'{}'", word.replace('\'', r"'\''"))?;
-            }
-        }
-        Ok(())
+        // `{value}` stands for a value, here and there in a word.
+        let typed =
+            |w: &String| if is_plain(&w.replace(['{', '}'], "-")) { w.clone() } else { shell_word(w) };
+        f.write_str(&self.0.iter().map(typed).collect::<Vec<_>>().join(" "))
     }
+}
+
+/// A text as one word of a POSIX shell.
+pub fn shell_word(text: &str) -> String {
+    if is_plain(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Does a shell read it as it stands?
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-,+:=@%".contains(c))
 }
 
 impl<'de> Deserialize<'de> for Argv {
@@ -156,6 +160,14 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         Argv::parse(text).unwrap().0
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(shell_word("web-1"), "web-1");
+        assert_eq!(shell_word("it's *"), r"'it'\''s *'");
+        assert_eq!(shell_word("{a}"), "'{a}'");
+        assert_eq!(shell_word(""), "''");
     }
 
     #[test]

@@ -6,13 +6,13 @@
 //! Left out: files too large for one command; a login shell there that does not understand `sh`.
 
 use super::replace;
-use crate::shell::{self, quoted};
+use crate::shell;
 use rustix::fs::OFlags;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::limits;
-use vsteer_core::setting::argv::Argv;
+use vsteer_core::setting::argv::{Argv, shell_word};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::trusted;
 
@@ -73,7 +73,9 @@ impl Place<'_> {
     pub fn text(self, path: &str) -> Result<String, Fault> {
         match self.0 {
             None => read_here(path),
-            Some(_) => self.there(&format!("cat -- {}", quoted(path)), format!("cannot read {path}{self}")),
+            Some(_) => {
+                self.there(&format!("cat -- {}", shell_word(path)), format!("cannot read {path}{self}"))
+            }
         }
     }
 
@@ -98,7 +100,7 @@ impl Place<'_> {
     pub fn has(self, path: &str) -> Result<bool, Fault> {
         match self.0 {
             None => Ok(Path::new(path).exists()),
-            Some(_) => self.of(&[&quoted(path)]).map(|found| !found.is_empty()),
+            Some(_) => self.of(&[&shell_word(path)]).map(|found| !found.is_empty()),
         }
     }
 
@@ -128,10 +130,10 @@ impl Place<'_> {
         let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
         let line = format!(
             "f={}; t={}; {{ [ ! -e \"$f\" ] || cp -p \"$f\" \"$t\"; }} && printf %s {} > \"$t\" && sync \"$t\" && mv -f \"$t\" \"$f\" && sync {} || {{ rm -f \"$t\"; exit 1; }}",
-            quoted(path),
-            quoted(&format!("{folder}/.{name}.vsteer")),
-            quoted(text),
-            quoted(folder)
+            shell_word(path),
+            shell_word(&format!("{folder}/.{name}.vsteer")),
+            shell_word(text),
+            shell_word(folder)
         );
         self.written(path, text, &line)
     }
@@ -143,7 +145,9 @@ impl Place<'_> {
     pub fn write(self, path: &str, text: &str) -> Result<(), Fault> {
         match self.0 {
             None => write_here(path, text),
-            Some(_) => self.written(path, text, &format!("printf %s {} > {}", quoted(text), quoted(path))),
+            Some(_) => {
+                self.written(path, text, &format!("printf %s {} > {}", shell_word(text), shell_word(path)))
+            }
         }
     }
 
@@ -159,7 +163,7 @@ impl Place<'_> {
                 std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("cannot create {path}"), &e))
             }
             Some(_) => self
-                .there(&format!("mkdir -p {}", quoted(path)), format!("cannot create {path}{self}"))
+                .there(&format!("mkdir -p {}", shell_word(path)), format!("cannot create {path}{self}"))
                 .map(drop),
         }
     }
@@ -175,7 +179,7 @@ impl Place<'_> {
                 std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("cannot remove {path}"), &e))
             }
             Some(_) => self
-                .there(&format!("rm -r {}", quoted(path)), format!("cannot remove {path}{self}"))
+                .there(&format!("rm -r {}", shell_word(path)), format!("cannot remove {path}{self}"))
                 .map(drop),
         }
     }

@@ -12,10 +12,10 @@
 //! sees the VMs of libvirt as processes, unless `vsteer-libvirt` is installed there.
 
 use super::link::Link;
-use crate::shell::quoted;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 use vsteer_core::limits;
+use vsteer_core::setting::argv::shell_word;
 use vsteer_core::{Fault, FaultKind};
 
 /// Begins the line in which the script names its machine.
@@ -69,7 +69,7 @@ impl Copy {
 
     /// The command line that receives it.
     pub fn command(&self) -> String {
-        format!("exec sh -c {} vsteer {} {}", quoted(SCRIPT), self.bytes.len(), self.hash)
+        format!("exec sh -c {} vsteer {} {}", shell_word(SCRIPT), self.bytes.len(), self.hash)
     }
 
     /// Its size in words.

@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vsteer_core::limits;
+use vsteer_core::setting::argv::shell_word;
 use vsteer_core::{Fault, FaultKind};
 
 /// How long to wait for the standard error of a tool that ended.
@@ -105,7 +106,7 @@ impl Place {
                 });
                 // The remote shell splits the line into words. root's PATH may lack /usr/sbin in such
                 // sessions.
-                let line: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+                let line: Vec<String> = words.iter().map(|w| shell_word(w)).collect();
                 command.args(["--", target]).arg(format!("PATH=$PATH:/usr/sbin:/sbin {}", line.join(" ")));
                 command
             }
@@ -303,20 +304,11 @@ fn private_folder() -> Option<PathBuf> {
 /// ends when this side of the connection closes its input. The line ends when the tool ends. The output goes
 /// through a pipe, because sshd may give a socket as output, which cannot be opened by its name.
 fn tethered(words: &[&str]) -> String {
-    let tool: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+    let tool: Vec<String> = words.iter().map(|w| shell_word(w)).collect();
     format!(
         "exec 3<&0; {{ {} 3<&- & p=$!; {{ cat <&3; kill -TERM $p; }} >/dev/null 2>&1 & exec 3<&-; wait $p; }} | cat",
         tool.join(" ")
     )
-}
-
-/// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
@@ -340,7 +332,7 @@ mod tests {
     fn words_reach_a_shell_as_they_are() {
         for word in ["a b", "it's", "$(reboot)", "", "x;y", "plain-1.2", "\"q\"", "ü"] {
             let told =
-                Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+                Command::new("sh").args(["-c", &format!("printf %s {}", shell_word(word))]).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&told.stdout), word);
         }
     }

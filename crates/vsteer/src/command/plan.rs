@@ -17,6 +17,8 @@ use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::advise::{plan_by, plan_of};
 use vsteer_core::plan::limits::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
+#[cfg(feature = "host")]
+use vsteer_core::setting::argv::shell_word;
 use vsteer_core::setting::{Scope, Step};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
@@ -93,7 +95,7 @@ pub fn run(a: &PlanArgs, thresholds: Thresholds, json: bool) -> Result<(), Fault
 #[cfg(feature = "host")]
 fn connect(a: &PlanArgs) -> String {
     let uri = a.window.source.uri().filter(|_| a.window.recording.is_none());
-    uri.map_or(String::new(), |uri| format!(" --connect {}", text::shell_word(uri)))
+    uri.map_or(String::new(), |uri| format!(" --connect {}", shell_word(uri)))
 }
 
 #[cfg(not(feature = "host"))]

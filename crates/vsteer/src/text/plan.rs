@@ -5,6 +5,7 @@ use vsteer_core::Interval;
 use vsteer_core::forecast::Forecast;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
+use vsteer_core::setting::argv::shell_word;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::visible::message;
 
@@ -151,26 +152,4 @@ fn kept_first(p: &Plan) -> Option<String> {
             words.join(" ")
         )
     })
-}
-
-/// A word as a shell reads it.
-pub fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_for_a_shell() {
-        assert_eq!(shell_word("web-1"), "web-1");
-        assert_eq!(shell_word("it's *"), "'it'\\''s *'");
-        assert_eq!(shell_word(""), "''");
-    }
 }
