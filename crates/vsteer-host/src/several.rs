@@ -9,7 +9,7 @@ use crate::pace::Pace;
 use crate::remote;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
@@ -180,7 +180,7 @@ impl Watch {
         open: impl FnOnce() -> Result<Box<dyn Host>, Fault>,
         updates: u64,
         pace: &dyn Pace,
-        to: &Sender<(usize, Seen)>,
+        to: &SyncSender<(usize, Seen)>,
     ) {
         let end = self.samples(place, open, updates, pace, to).err();
         let _ = to.send((place, Seen::End(end)));
@@ -192,7 +192,7 @@ impl Watch {
         open: impl FnOnce() -> Result<Box<dyn Host>, Fault>,
         updates: u64,
         pace: &dyn Pace,
-        to: &Sender<(usize, Seen)>,
+        to: &SyncSender<(usize, Seen)>,
     ) -> Result<(), Fault> {
         let mut host = open()?;
         let mut before = host.sample()?;

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vsteer_core::visible;
@@ -19,6 +19,8 @@ use vsteer_host::several::{Seen, Update, Watch, names};
 
 /// How often to look for a signal while hosts are opened.
 const LOOK: Duration = Duration::from_millis(200);
+/// Updates that wait to be shown, over all hosts. A host that is faster than the terminal waits.
+const WAITING: usize = 64;
 /// Threads end by themselves within this time.
 const ENDS_WITHIN: Duration = Duration::from_millis(1000);
 
@@ -68,7 +70,7 @@ impl Several {
     ) -> Result<Several, Fault> {
         let names = names(&source.connect)?;
         let watch = Arc::new(Watch::every(interval));
-        let (to, from) = channel();
+        let (to, from) = sync_channel(WAITING);
         let start = |(place, (source, name)): (usize, (Source, String))| {
             let (watch, to, interrupt) = (Arc::clone(&watch), to.clone(), interrupt.clone());
             let open = move || {
@@ -117,6 +119,8 @@ impl Several {
 
     fn ended(&mut self, place: usize, fault: Option<Fault>) {
         self.running -= 1;
+        // Ctrl-C is no fault of a host.
+        let fault = fault.filter(|fault| fault.kind != FaultKind::Interrupted);
         self.faults.extend(fault.map(|fault| (place, fault)));
     }
 
@@ -155,7 +159,8 @@ impl Several {
         self.watch.over.store(true, Ordering::Relaxed);
         let begun = Instant::now();
         while !self.threads.iter().all(JoinHandle::is_finished) && begun.elapsed() < ENDS_WITHIN {
-            std::thread::sleep(Duration::from_millis(20));
+            // Room for those that wait to send.
+            let _ = self.from.recv_timeout(Duration::from_millis(20));
         }
         // Those that wait for an answer.
         if !self.threads.iter().all(JoinHandle::is_finished) {
