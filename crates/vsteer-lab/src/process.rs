@@ -8,7 +8,7 @@
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
@@ -48,13 +48,27 @@ impl ProcessId {
 /// # Errors
 /// There is no such process.
 pub fn cpu_ns(pid: i32) -> Result<f64, Fault> {
+    Ok(schedstat_ns(pid, 0)?.values().sum())
+}
+
+/// How long each of a process's threads was ready but did not run so far, ns.
+///
+/// # Errors
+/// There is no such process.
+pub fn waited_ns(pid: i32) -> Result<BTreeMap<i32, f64>, Fault> {
+    schedstat_ns(pid, 1)
+}
+
+/// The field of every thread's schedstat (Linux, Documentation/scheduler/sched-stats.rst).
+fn schedstat_ns(pid: i32, field: usize) -> Result<BTreeMap<i32, f64>, Fault> {
     let folder = format!("/proc/{pid}/task");
     let read = std::fs::read_dir(&folder).map_err(|e| Fault::io(format!("reading {folder}"), &e))?;
-    let of = |entry: std::fs::DirEntry| -> Option<f64> {
+    let of = |entry: std::fs::DirEntry| -> Option<(i32, f64)> {
         let text = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
-        text.split_ascii_whitespace().next()?.parse().ok()
+        let value = text.split_ascii_whitespace().nth(field)?.parse().ok()?;
+        Some((entry.file_name().to_str()?.parse().ok()?, value))
     };
-    Ok(read.flatten().filter_map(of).sum())
+    Ok(read.flatten().filter_map(of).collect())
 }
 
 /// Time of this machine's pCPUs so far, ns: the sum of `fields` of the line of /proc/stat that starts with

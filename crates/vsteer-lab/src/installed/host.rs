@@ -7,6 +7,7 @@ use super::image::Image;
 use crate::command::{self, Finished};
 use crate::files::{make_folder, write_file};
 use crate::interrupt;
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -132,6 +133,14 @@ impl Host {
         std::fs::set_permissions(&ssh, mode)
             .map_err(|e| Fault::io(format!("writing {}", ssh.display()), &e))?;
         Ok(folder)
+    }
+
+    /// How long each of QEMU's threads waited for this machine's pCPUs so far, ns.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn waited_ns(&self) -> Result<BTreeMap<i32, f64>, Fault> {
+        crate::process::waited_ns(self.qemu.id().cast_signed())
     }
 
     /// Where its ssh is, for URIs.

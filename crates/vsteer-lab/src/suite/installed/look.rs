@@ -4,7 +4,7 @@ use super::On;
 use crate::command::{self, Finished};
 use crate::installed::host::Ran;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// For one look.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -38,10 +38,7 @@ impl On<'_> {
             |r| r.is_ok() && r.out.contains("machine.slice"),
         )?;
         let names_both = |r: &Ran| r.is_ok() && r.out.contains("spin") && r.out.contains("tick");
-        let begun = Instant::now();
-        self.claim("top names both VMs", "vsteer top -b -n 1", names_both)?;
-        let took = begun.elapsed().as_secs_f64();
-        self.claim("top's first rows come within 10 s", "true", |_| took < 10.0)?;
+        self.claim_within(10.0, "top names both VMs", "vsteer top -b -n 1", names_both)?;
         self.claim("diagnose runs to its end", "vsteer diagnose --for 3s", |r| {
             r.is_ok() && r.out.contains("finding")
         })?;

@@ -4,6 +4,7 @@
 //! upgrade, reboot, lose the power, remove. The package is the newest in target/packages; the one that is upgraded is the
 //! same with a lower version.
 
+mod boots;
 mod change;
 mod look;
 mod package;
@@ -71,7 +72,7 @@ struct Stage {
 }
 
 /// What follows the installation.
-const STAGES: [Stage; 10] = [
+const STAGES: [Stage; 11] = [
     Stage { what: "observing two VMs of libvirt", short: true, run: |on| on.observes() },
     Stage { what: "observing from this machine over ssh", short: true, run: |on| on.looks_over_ssh() },
     Stage { what: "trying, confirming and undoing a weight", short: true, run: |on| on.changes() },
@@ -82,6 +83,7 @@ const STAGES: [Stage; 10] = [
         run: |on| on.sets_elsewhere(),
     },
     Stage { what: "keeping a service level by the unit", short: false, run: |on| on.steers() },
+    Stage { what: "units that vsteer prints, over a power cut", short: false, run: |on| on.boots() },
     Stage { what: "recording by the unit", short: true, run: |on| on.records() },
     Stage { what: "upgrading the package", short: true, run: |on| on.upgrades() },
     Stage { what: "rebooting, and cutting the power", short: true, run: |on| on.survives() },
@@ -116,6 +118,29 @@ impl On<'_> {
     /// A claim about one command.
     fn claim(&mut self, claim: &str, script: &str, holds: impl Fn(&Ran) -> bool) -> Result<Ran, Fault> {
         self.claim_as("root", claim, script, holds)
+    }
+
+    /// A claim about one command, which then must be done within `limit` seconds. What QEMU's vCPUs waited for this
+    /// machine's pCPUs does not count: other cases run beside this one.
+    fn claim_within(
+        &mut self,
+        limit: f64,
+        claim: &str,
+        script: &str,
+        holds: impl Fn(&Ran) -> bool,
+    ) -> Result<Ran, Fault> {
+        let (begun, before) = (Instant::now(), self.host.waited_ns()?);
+        let ran = self.claim(claim, script, holds)?;
+        let (took, after) = (begun.elapsed().as_secs_f64(), self.host.waited_ns()?);
+        // One command runs on one vCPU at a time.
+        let of = |(thread, ns): (&i32, &f64)| ns - before.get(thread).unwrap_or(&0.0);
+        let waited = after.iter().map(of).fold(0.0, f64::max) / 1e9;
+        self.findings.claim(
+            format!("{}: that takes {limit} s at most", self.release),
+            took - waited <= limit,
+            format!("{took:.1} s, of which QEMU waited {waited:.1} s for this machine's pCPUs"),
+        );
+        Ok(ran)
     }
 
     fn claim_as(
