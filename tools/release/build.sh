@@ -6,6 +6,7 @@
 # two folders give the same bytes.
 #
 # usage: tools/release/build.sh x86_64|aarch64
+#        tools/release/build.sh x86_64|aarch64 test RUNNER    the tests that need no kernel, each run by RUNNER
 set -eu
 cd "$(dirname "$0")/../.."
 arch=${1:?usage: build.sh x86_64|aarch64}
@@ -30,6 +31,12 @@ export LIBBPF_SYS_LIBRARY_PATH="$folder/system/usr/lib/$arch-linux-gnu"
 export RUSTFLAGS="--remap-path-prefix=$target_folder=/target --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/vsteer --remap-path-prefix=$sysroot=/rust"
 # libvirt's library of that machine type; the program finds the host's own when it runs.
 export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR="$folder/system" PKG_CONFIG_LIBDIR="$folder/system/usr/lib/$arch-linux-gnu/pkgconfig"
+
+if [ "${2:-}" = test ]; then
+	variable=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_RUNNER
+	export "$variable=$3"
+	exec cargo-zigbuild test --locked --lib -p vsteer-core -p vsteer-sim -p vsteer-sla --target "$target.$glibc"
+fi
 
 cargo zigbuild --profile dist --locked -p vsteer -p vsteer-libvirt --target "$target.$glibc"
 
