@@ -61,7 +61,7 @@ pub struct Kept {
     pub first: bool,
     /// For how long it was, s.
     pub first_s: f64,
-    /// How often its credit was used up: it asked for more than it was due.
+    /// How often the VM used up its credit, which means that it wanted more than its share.
     pub used_up: u64,
     /// How often the VM was demoted because the kernel's real-time budget was nearly used up.
     pub budget_used_up: u64,

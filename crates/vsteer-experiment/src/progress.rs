@@ -213,7 +213,7 @@ pub struct Progress<'a> {
     experiment: &'a Experiment,
     laid: &'a Laid,
     events: &'a [Event],
-    /// The runs as they count now.
+    /// All runs. One that a later line of the log declared bad is marked so.
     runs: Vec<Cow<'a, Run>>,
 }
 

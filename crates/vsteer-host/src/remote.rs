@@ -8,7 +8,7 @@
 //! that cannot be are refused ([`check`]). The clocks in samples are that host's; vsteer never compares them with its
 //! own.
 //!
-//! Left out: context switches as events. GAP(ssh-events): `record --events` and `--second` work only on the host itself.
+//! Left out: context switches as events. GAP(ssh-events): two options of `record` work only on the host itself: `--events` and `--second`.
 //! GAP(ssh-change): `apply`, `rollback`, `steer` and `realtime` work only on the host itself.
 
 mod check;

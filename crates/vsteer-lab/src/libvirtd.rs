@@ -212,8 +212,8 @@ pub fn pid_of(dir: &Path, vm: &str) -> Option<ProcessId> {
 /// 64055.
 const ACCOUNT: &str = "libvirt-qemu";
 
-/// The text of `/etc/passwd` or `/etc/group` with [`ACCOUNT`] added, only for the private namespace. `None`
-/// if it already has the account.
+/// The text of `/etc/passwd` or `/etc/group` with [`ACCOUNT`] added. `None` if it has the account already. Only
+/// the private mount namespace sees the result.
 fn with_account(text: &str, file: &str) -> Option<String> {
     if text.lines().any(|l| l.split(':').next() == Some(ACCOUNT)) {
         return None;

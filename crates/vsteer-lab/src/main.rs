@@ -186,7 +186,7 @@ enum Command {
 enum Fetch {
     /// The distribution's current kernel for VMs.
     Kernel {
-        /// Another package that is or leads to a kernel.
+        /// Another package: a kernel, or one that depends on a kernel.
         package: Option<String>,
         #[command(flatten)]
         how: How,

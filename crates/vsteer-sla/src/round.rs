@@ -1,7 +1,7 @@
 //! Parts of 1 to the whole numbers that a hypervisor takes as weights: which scale loses least, and how much?
 //!
-//! Only ratios count, so weights may be multiplied by anything before they are rounded: a larger scale rounds more finely, until the
-//! heaviest is the most that is allowed. Between two scales at which some weight is rounded another way nothing changes, and the best one is
+//! Only ratios count, so all weights may be multiplied by one factor, the scale, before they are rounded. A larger scale rounds
+//! more finely. The largest is the one at which the heaviest weight is the greatest that is allowed. Between two scales at which some weight is rounded another way nothing changes, and the best one is
 //! not always the largest (1 : 2 is exact at 1 and 2, and not at 32767 and 65535). So scales are tried: those at which the lightest or the
 //! heaviest is a whole number, down from the largest; the first that loses nothing, or the one that loses least. That is not
 //! every scale there is: what is found loses at most half of 1 in the lightest's number at the largest scale, and as much by the sum.
@@ -109,7 +109,7 @@ fn anchored(weights: &[f64], sum: f64, range: Range, total: u64) -> Rounded {
         let mut heaviest: Vec<usize> = (0..weights.len()).collect();
         heaviest.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
         while missing < 0 {
-            // From those with the most, by 1: order is kept.
+            // The one with the greatest number gets 1 less, again and again. So no weight falls below a lighter one's.
             let Some(i) = heaviest
                 .iter()
                 .copied()

@@ -217,7 +217,7 @@ fn woken(vm: &VmId, first: Option<&Batch>, now: &Batch) -> Option<Histogram> {
     all
 }
 
-/// Those that VMs wait for: workers come and go all the time.
+/// The threads of VMs, except workers, which QEMU starts and ends all the time.
 fn threads(batch: &Batch) -> impl Iterator<Item = (&VmId, Tid)> {
     batch.threads.iter().filter(|t| t.role != Role::Worker).map(|t| (&t.vm, t.tid))
 }

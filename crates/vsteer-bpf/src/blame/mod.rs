@@ -18,7 +18,8 @@ use crate::layout::{CulpritKey, Runner, Wait, culprit};
 use history::{History, Ran};
 use idle::Idle;
 pub(crate) use reader::{Keeper, Reader};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use vsteer_core::CpuSet;
 
 /// Spells kept over all pCPUs between two readings: 32 MiB. With more of them, each pCPU has its part.
@@ -58,7 +59,7 @@ pub(crate) struct Open {
 struct Victim {
     tid: u32,
     /// `None`: idle pCPUs are not told apart.
-    affinity: Option<usize>,
+    affinity: Option<Arc<CpuSet>>,
     /// Sum of its waits that ended and were charged, ns.
     settled_ns: u64,
     ahead: Option<Ahead>,
@@ -101,7 +102,8 @@ pub(crate) struct Blame {
     histories: Vec<History>,
     ended: Vec<Wait>,
     victims: HashMap<u32, Victim>,
-    affinities: Vec<CpuSet>,
+    /// Those of the victims, each once.
+    affinities: BTreeSet<Arc<CpuSet>>,
     gained: BTreeMap<(u32, Cause), i64>,
 }
 
@@ -112,15 +114,25 @@ impl Blame {
 
     /// Charges the waits of this thread from now on, or changes its affinity; with `None` the placement is not told apart.
     pub(crate) fn watch(&mut self, slot: u32, tid: u32, affinity: Option<&CpuSet>) {
-        let affinity = affinity.map(|cpus| match self.affinities.iter().position(|known| known == cpus) {
-            Some(i) => i,
+        let affinity = affinity.map(|cpus| match self.affinities.get(cpus) {
+            Some(known) => Arc::clone(known),
             None => {
-                self.affinities.push(cpus.clone());
-                self.affinities.len() - 1
+                let new = Arc::new(cpus.clone());
+                self.affinities.insert(Arc::clone(&new));
+                new
             }
         });
-        let new = || Victim { tid, affinity, settled_ns: 0, ahead: None };
-        self.victims.entry(slot).or_insert_with(new).affinity = affinity;
+        let new = || Victim { tid, affinity: None, settled_ns: 0, ahead: None };
+        let victim = self.victims.entry(slot).or_insert_with(new);
+        let is_gone = std::mem::replace(&mut victim.affinity, affinity).is_some();
+        if is_gone {
+            self.give_back();
+        }
+    }
+
+    /// Forgets affinities that no thread has any more.
+    fn give_back(&mut self) {
+        self.affinities.retain(|cpus| Arc::strong_count(cpus) > 1);
     }
 
     /// Number of different affinities of which more than one pCPU is allowed.
@@ -128,7 +140,7 @@ impl Blame {
         self.affinities.iter().filter(|cpus| cpus.len() > 1).count()
     }
 
-    /// Is this affinity among those?
+    /// Has a thread that is watched this affinity?
     pub(crate) fn knows(&self, cpus: &CpuSet) -> bool {
         self.affinities.contains(cpus)
     }
@@ -138,9 +150,7 @@ impl Blame {
         self.victims.remove(&slot);
         self.ended.retain(|wait| wait.slot != slot);
         self.gained.retain(|(victim, _), _| *victim != slot);
-        if self.victims.is_empty() {
-            self.affinities.clear();
-        }
+        self.give_back();
     }
 
     /// Takes what a pCPU's traces say, and how many entries of both were lost before.
@@ -223,21 +233,19 @@ impl Blame {
 
     /// What each of these was due to, ns.
     fn causes(&self, charges: &[Charge]) -> Vec<BTreeMap<Cause, u64>> {
-        let affinity = |c: &Charge| self.victims.get(&c.slot).and_then(|victim| victim.affinity);
-        let mut times: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        let affinity = |c: &Charge| self.victims.get(&c.slot).and_then(|victim| victim.affinity.as_deref());
+        let mut times: BTreeMap<&CpuSet, (u64, u64)> = BTreeMap::new();
         for c in charges {
             if let Some(affinity) = affinity(c) {
                 let time = times.entry(affinity).or_insert((c.from, c.to));
                 *time = (time.0.min(c.from), time.1.max(c.to));
             }
         }
-        let idle_of = |(i, (from, to)): (usize, (u64, u64))| {
-            (i, Idle::of(&self.affinities[i], &self.histories, from, to))
-        };
-        let idle: BTreeMap<usize, Idle> = times.into_iter().map(idle_of).collect();
+        let idle_of = |(cpus, (from, to))| (cpus, Idle::of(cpus, &self.histories, from, to));
+        let idle: BTreeMap<&CpuSet, Idle> = times.into_iter().map(idle_of).collect();
         let never = Idle::default();
         let causes = |c: &Charge| {
-            let idle = affinity(c).and_then(|i| idle.get(&i)).unwrap_or(&never);
+            let idle = affinity(c).and_then(|cpus| idle.get(cpus)).unwrap_or(&never);
             let mut by: BTreeMap<Cause, u64> = BTreeMap::new();
             let history = self.histories.get(c.cpu as usize);
             for (ran, from, to) in history.into_iter().flat_map(|history| history.between(c.from, c.to)) {

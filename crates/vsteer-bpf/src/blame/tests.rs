@@ -124,6 +124,19 @@ fn a_slot_that_another_thread_has_now_is_not_charged_for_the_former_one() {
 }
 
 #[test]
+fn affinities_are_given_back() {
+    let mut blame = Blame::of(4);
+    for slot in 0..100 {
+        blame.watch(slot, slot, Some(&CpuSet::first(2 + slot % 3)));
+    }
+    assert_eq!(blame.wide_affinities(), 3);
+    (0..100).for_each(|slot| blame.watch(slot, slot, Some(&CpuSet::first(3))));
+    assert_eq!(blame.wide_affinities(), 1);
+    (0..100).for_each(|slot| blame.forget(slot));
+    assert_eq!(blame.affinities.len(), 0);
+}
+
+#[test]
 fn many_processes_become_few_causes_of_the_same_sum() {
     let runners = (0..900).map(|i| {
         let mut runner = spell(10 * i, i as u32 + 1);

@@ -199,7 +199,7 @@ impl Started {
     }
 }
 
-/// Is there something to be read, or does something come?
+/// Waits until there is something to read. `false`: nothing came in time.
 fn comes_within(from: &BufReader<ChildStdout>, limit: Timespec) -> std::io::Result<bool> {
     let mut files = [PollFd::new(from.get_ref(), PollFlags::IN)];
     Ok(poll(&mut files, Some(&limit))? > 0)

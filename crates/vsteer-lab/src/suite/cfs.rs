@@ -99,7 +99,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     }
     let kernel = format!("Linux {}", ran.kernel.release);
     findings.claim(
-        format!("{kernel}: each vCPU's share as simulated is within {SHARE_POINTS} points"),
+        format!("{kernel}: each vCPU's simulated share differs from the measured one by at most {SHARE_POINTS} points"),
         errors.share.iter().all(|e| *e <= SHARE_POINTS) && !errors.share.is_empty(),
         told(&errors.share, SHARE_POINTS, 1.0, " points"),
     );

@@ -8,7 +8,7 @@ use vsteer_core::{Fault, FaultKind};
 /// A job that arrives at a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Its arrival, ns after the vCPU starts.
+    /// When the job arrives, ns after the vCPU begins to exist.
     pub at_ns: u64,
     /// CPU time, ns.
     pub compute_ns: u64,

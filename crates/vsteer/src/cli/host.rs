@@ -13,7 +13,7 @@ pub enum CollectorChoice {
     Auto,
     /// Measure in the kernel: all states, lag, overlap and blame. Needs root
     Ebpf,
-    /// Poll /proc: run and wait only. Needs no privilege
+    /// Poll /proc, which tells only how long each thread ran and waited. Needs no privilege
     Schedstat,
     /// Sample the vCPUs of Xen 50 times a second instead of tracing: run is exact, ready and blocked are estimates
     ///
@@ -41,7 +41,7 @@ pub struct Source {
     pub connect: Vec<String>,
     /// Send vsteer to a host of ssh:// for this command, instead of running one that is installed there
     ///
-    /// vsteer checks the hash there. Nothing stays on the host. The host must have the same machine type.
+    /// vsteer checks the hash there. Nothing stays on the host. Its processors must be of this machine's type, for example x86-64.
     #[arg(long, requires = "connect", hide_short_help = true)]
     pub copy_vsteer: bool,
     /// Choose how to measure

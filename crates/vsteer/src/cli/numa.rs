@@ -21,7 +21,7 @@ pub struct Numa {
     /// Memory of the host, for example 384G
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host", help_heading = "Described host")]
     pub host_memory: Option<u64>,
-    /// NUMA nodes per socket
+    /// NUMA nodes per socket of the host that --host describes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16),
         help_heading = "Described host")]
     pub nodes_per_socket: u32,

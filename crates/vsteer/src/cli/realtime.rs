@@ -54,7 +54,7 @@ Examples:
 pub enum RealtimeBy {
     /// Use a policy if the kernel has sched_ext. Else use priority, and print why
     Auto,
-    /// Use a sched_ext policy: the VM runs first when one of its timers ends, and pays for it later
+    /// Use a sched_ext policy: when a timer of a VM expires, the VM runs first, and gets less later
     Policy,
     /// Use the kernel's SCHED_RR: the VM runs first when it wakes, while it uses less than its share
     Priority,
@@ -65,7 +65,7 @@ pub enum RealtimeBy {
 pub enum RealtimeSource {
     /// Watch what a guest writes to its timer. Needs no change of the guest
     Timer,
-    /// Listen for the guest's hypercall (docs/realtime.md)
+    /// Let the guest say by a hypercall that its timer expired (docs/realtime.md)
     Call,
     /// Watch the timer until the guest says which timers matter
     Both,

@@ -82,7 +82,7 @@ impl Region {
     }
 }
 
-/// Means over some VMs' loops, s.
+/// Mean times of the loops in one or more VMs, s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Took {
     /// Length of a region, as a program that times its loops would report.

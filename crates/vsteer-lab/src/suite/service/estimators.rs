@@ -6,8 +6,8 @@
 //! change. Each interval is recorded separately (`vsteer record --collector schedstat`), and `vsteer
 //! estimate` forecasts each from the previous one. It gets only the next one's rates and weights.
 //!
-//! Every mix runs with several seeds. The difference of the same interval's means between seeds is the least
-//! error of any forecast.
+//! Every mix runs with several seeds. The means of one interval differ between seeds. No forecast can have a
+//! smaller error than that.
 //!
 //! At full size it also runs on local VMs (local.rs), in wall-clock time.
 //!

@@ -49,7 +49,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let steps = script.lines().filter(|l| l.contains("{ Set-Step ")).count();
     let of_plan = plan["steps"].as_array().map_or(0, Vec::len);
     findings.claim_on(
-        "the same plan as a PowerShell script",
+        "the PowerShell script of the plan has a line for each of its steps",
         Evidence::count(of_plan, 1, "steps"),
         steps == of_plan,
         format!("{steps} steps of {of_plan}"),

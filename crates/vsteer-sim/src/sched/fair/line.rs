@@ -103,7 +103,7 @@ pub struct Line {
     pub(in crate::sched) owner: u32,
     pub(in crate::sched) pcpu: u32,
     pub(in crate::sched) group: u32,
-    /// Awake tasks below it, except throttled ones. Used only if tasks compete in the top line.
+    /// Number of awake tasks below it, except throttled ones. Only policies whose top queue holds tasks use it.
     pub(in crate::sched) awake: u32,
     /// Virtual time when the last entity left, from which the next one starts.
     pub(in crate::sched) floor: i64,

@@ -110,7 +110,7 @@ impl Server {
         self.timer_ns = None;
     }
 
-    /// Charges up to now. `ran`: did a fair task run? The kernel checks at ticks; this function makes up for
+    /// Charges up to now. `ran`: did a fair task run since the last call? The kernel checks at ticks; this function makes up for
     /// them.
     pub(super) fn charge(&mut self, now_ns: i64, ran: bool, tick_ns: i64) {
         let from_ns = std::mem::replace(&mut self.charged_ns, now_ns);
