@@ -6,7 +6,6 @@
 //!
 //! `bpf/realtime.bpf.c` schedules: [`Policy`] loads it, where the kernel has sched_ext.
 
-mod blame;
 mod events;
 mod kvm;
 mod layout;

@@ -3,34 +3,36 @@
 //! The reader copies whole slots and never locks the writers: a slot's two sequence numbers tell a torn copy, which is
 //! read again ([`Shared::whole`]). A spell that is still open when it is read is counted up to that moment.
 
-use crate::blame::{Cause, Keeper, Open, Reader};
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
-use crate::layout::{CulpritKey, Pcpu, QuotaClocksRaw, Slot, culprit, state};
-use crate::load::{Options, load, quiet_libbpf};
+use crate::layout::{BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, Slot, culprit, state};
+use crate::load::{AFFINITY_SETS, Options, load, quiet_libbpf};
 use crate::refused::refused;
 use crate::shared::Shared;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use vsteer_core::nouns::{
     BlameSample, Collector, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters,
     ThreadSample, Tid, VmId,
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Number of different affinities whose placement is told apart: each costs a look at all its pCPUs at every reading.
-const WIDE_AFFINITIES: usize = 128;
-/// A VM's number is given to another VM after this number of readings: until then traces may name it.
-const REUSE_AFTER: u64 = 2;
-/// How often the slots are copied until a copy was quick, and what quick is: 1.8 KB per slot.
+/// vsteer forgets a culprit without charges for this number of readings: processes come and go, and the table shall not
+/// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
+const STILL_READINGS: u32 = 50;
+/// Keys of the blame table copied by one system call.
+const BLAME_BATCH: u32 = 1_024;
+/// How often the tables are copied until a copy was quick, and what quick is: a system call, 1.8 KB per slot, a hashed
+/// cell of blame.
 const COPY_TRIES: u32 = 10;
 const COPY_QUICK_NS: u64 = 200_000;
 const COPY_PER_SLOT_NS: u64 = 2_000;
+const COPY_PER_CELL_NS: u64 = 1_000;
 
 /// A thread to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +60,21 @@ pub struct Reading {
     pub surprises: u64,
 }
 
+/// A cell of the blame table as last returned.
+#[derive(Debug, Clone, Copy, Default)]
+struct Charged {
+    ns: u64,
+    /// Number of readings without a change of the kernel's sum.
+    still: u32,
+}
+
 /// Copies of the kernel's tables.
 struct Copied {
     /// `CLOCK_MONOTONIC` just before, ns.
     mono_ns: u64,
     slots: Vec<(u32, Slot)>,
+    /// Copied after the slots: the excess over a slot's own sum came in between.
+    blame: BTreeMap<BlameKey, u64>,
 }
 
 /// The loaded and attached observer. Dropping it detaches all programs.
@@ -74,17 +86,11 @@ pub struct Observer {
     ran: Arc<Shared<Pcpu>>,
     watched: BTreeMap<u32, Watched>, // 0-based slot
     vm_index: BTreeMap<VmId, u32>,   // 1-based
-    /// Numbers that no VM has any more, and the reading at which it lost it. The next of the others.
-    free_vms: VecDeque<(u64, u32)>,
-    next_vm: u32,
-    /// Names for numbers in traces, also of VMs that are gone.
-    vm_names: BTreeMap<u32, VmId>,
+    sets: Vec<CpuSet>,               // set i + 1
     free: Vec<u32>,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
-    traces: Arc<Mutex<Reader>>,
-    /// Reads the traces between the readings.
-    _keeper: Keeper,
-    readings: Cell<u64>,
+    charged: RefCell<BTreeMap<BlameKey, Charged>>,
+    forgotten: RefCell<BTreeMap<u32, u64>>, // 1-based slot -> what cells that are gone held, ns
     limits: Options,
     collector: Collector,
 }
@@ -159,8 +165,6 @@ impl Observer {
         }
         let map = |name: &str| object.maps().find(|m| m.name() == name).expect("checked when loaded");
         let (slots, ran) = (Shared::of(&map("slots"))?, Arc::new(Shared::of(&map("pcpus"))?));
-        let traces = Arc::new(Mutex::new(Reader::of(Arc::clone(&ran), pcpus)));
-        let keeper = Keeper::start(&traces)?;
         Ok(Observer {
             object,
             links,
@@ -169,14 +173,11 @@ impl Observer {
             ran,
             watched: BTreeMap::new(),
             vm_index: BTreeMap::new(),
-            free_vms: VecDeque::new(),
-            next_vm: 1,
-            vm_names: BTreeMap::new(),
+            sets: Vec::new(),
             free: (0..limits.threads).rev().collect(),
             told: RefCell::default(),
-            traces,
-            _keeper: keeper,
-            readings: Cell::default(),
+            charged: RefCell::default(),
+            forgotten: RefCell::default(),
             limits,
             collector,
         })
@@ -226,7 +227,8 @@ impl Observer {
                     Err(fault) => return Err(fault),
                 },
             };
-            self.charge(slot, w);
+            let set = self.affinity_set(&w.affinity)?;
+            self.put("affinity_sets", &slot.to_ne_bytes(), &set.to_ne_bytes())?;
             self.watched.insert(slot, (*w).clone());
         }
         if any_new {
@@ -240,11 +242,12 @@ impl Observer {
             Fault::new(FaultKind::Unsupported, format!("cannot watch more than {room} {what}"))
                 .help("restart vsteer: it reserves room for twice the threads it finds")
         };
-        if self.free.is_empty() {
-            return Err(full("threads", self.limits.threads));
+        let next = self.vm_index.len() as u32 + 1;
+        let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);
+        if vm > self.limits.vms {
+            return Err(full("VMs", self.limits.vms));
         }
-        let vm = self.number(&w.vm).ok_or_else(|| full("VMs", self.limits.vms))?;
-        let slot = self.free.pop().expect("it is not empty");
+        let slot = self.free.pop().ok_or_else(|| full("threads", self.limits.threads))?;
         let blank = Slot {
             tid: w.tid.0,
             vm,
@@ -261,12 +264,15 @@ impl Observer {
         self.told.borrow_mut().remove(&slot);
         // The entry of an exited thread is gone already.
         let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
-        self.traces().blame.forget(slot + 1);
-        if !self.watched.values().any(|other| other.vm == w.vm)
-            && let Some(number) = self.vm_index.remove(&w.vm)
-        {
-            self.free_vms.push_back((self.readings.get(), number));
+        let blame = self.map("blame");
+        for key in blame.keys() {
+            if bytemuck::pod_read_unaligned::<BlameKey>(&key).slot == slot + 1 {
+                let _ = blame.delete(&key);
+            }
         }
+        drop(blame);
+        self.charged.get_mut().retain(|key, _| key.slot != slot + 1);
+        self.forgotten.get_mut().remove(&(slot + 1));
         // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
         // is retired. That happens only when a thread changes its role, which none does in practice.
         let dead = self.slots.whole(slot).is_some_and(|s| s.state == state::ABSENT);
@@ -277,42 +283,29 @@ impl Observer {
         Ok(())
     }
 
-    /// The VM's number, which it may get now; `None` if all are taken.
-    fn number(&mut self, vm: &VmId) -> Option<u32> {
-        if let Some(number) = self.vm_index.get(vm) {
-            return Some(*number);
+    /// Number of the set, new or known; 0 if there is no room for another.
+    fn affinity_set(&mut self, cpus: &CpuSet) -> Result<u32, Fault> {
+        if let Some(i) = self.sets.iter().position(|s| s == cpus) {
+            return Ok(i as u32 + 1);
         }
-        let is_old = |(freed, _): &&(u64, u32)| *freed + REUSE_AFTER <= self.readings.get();
-        let number = if let Some((_, number)) = self.free_vms.front().filter(is_old).copied() {
-            self.free_vms.pop_front();
-            number
-        } else if self.next_vm <= self.limits.vms {
-            self.next_vm += 1;
-            self.next_vm - 1
-        } else {
-            return None;
-        };
-        self.vm_index.insert(vm.clone(), number);
-        self.vm_names.insert(number, vm.clone());
-        Some(number)
-    }
-
-    /// Charges the waits of a thread, from now on by this affinity.
-    fn charge(&mut self, slot: u32, w: &Watched) {
-        let mut traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
-        let blame = &mut traces.blame;
-        let is_told =
-            w.affinity.len() <= 1 || blame.knows(&w.affinity) || blame.wide_affinities() < WIDE_AFFINITIES;
-        blame.watch(slot + 1, w.tid.0, is_told.then_some(&w.affinity));
-        if !is_told {
+        let full = self.sets.len() as u32 >= AFFINITY_SETS;
+        let in_sets = |cpu: u32| self.sets.iter().filter(|s| s.contains(cpu)).count();
+        if full || cpus.iter().any(|c| in_sets(c) >= CPU_SETS) {
             let why =
                 "too many distinct affinity sets: for some threads vsteer does not distinguish idle pCPUs";
             self.collector = self.collector.clone().without(&["blame.placement"], why);
+            return Ok(0);
         }
-    }
-
-    fn traces(&self) -> MutexGuard<'_, Reader> {
-        self.traces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sets.push(cpus.clone());
+        for cpu in cpus.iter().filter(|c| *c < self.pcpus) {
+            let mut m: Membership = bytemuck::Zeroable::zeroed();
+            for (i, _) in self.sets.iter().enumerate().filter(|(_, s)| s.contains(cpu)) {
+                m.set[m.count as usize] = i as u32 + 1;
+                m.count += 1;
+            }
+            self.put("memberships", &cpu.to_ne_bytes(), bytemuck::bytes_of(&m))?;
+        }
+        Ok(self.sets.len() as u32)
     }
 
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Fault> {
@@ -360,25 +353,30 @@ impl Observer {
         Ok(told)
     }
 
-    /// The slots in use, with the moment just before. A copy during which this thread lost its pCPU would mix moments, so
-    /// the quickest of some tries is taken.
-    fn copy(&self) -> Copied {
+    /// The slots in use and the blame table, with the moment just before. A copy during which this thread lost its pCPU
+    /// would mix moments, so the quickest of some tries is taken.
+    fn copy(&self) -> Result<Copied, Fault> {
         let mut least = u64::MAX;
         let mut quickest = None;
         let slots = self.watched.len() as u64;
         for _ in 0..COPY_TRIES {
             let begun = now_ns();
             let whole = |slot: &u32| self.slots.whole(*slot).map(|s| (*slot, s));
-            let copied = Copied { mono_ns: begun, slots: self.watched.keys().filter_map(whole).collect() };
+            let copied = Copied {
+                mono_ns: begun,
+                slots: self.watched.keys().filter_map(whole).collect(),
+                blame: self.read_blame()?,
+            };
             let took = now_ns() - begun;
+            let cells = copied.blame.len() as u64;
             if took < least {
                 (least, quickest) = (took, Some(copied));
             }
-            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * slots {
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * slots + COPY_PER_CELL_NS * cells {
                 break;
             }
         }
-        quickest.expect("at least one try")
+        Ok(quickest.expect("at least one try"))
     }
 
     /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
@@ -397,16 +395,17 @@ impl Observer {
     /// # Errors
     /// If the kernel refuses to read a table.
     pub fn read(&self) -> Result<Reading, Fault> {
-        // Nothing is settled between the copy of the slots and the reading of the traces.
-        let mut traces = self.traces();
-        let Copied { mono_ns, slots } = self.copy();
+        let Copied { mono_ns, slots, blame: settled } = self.copy()?;
         let mut reading = Reading { mono_ns, ..Reading::default() };
-        let mut counted = BTreeMap::new();
-        let mut open = Vec::new();
+        let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
+        let mut charged: BTreeMap<u32, u64> = self.forgotten.borrow().clone();
+        for (key, ns) in &settled {
+            *charged.entry(key.slot).or_default() += ns;
+        }
+        let mut open: BTreeMap<BlameKey, u64> = BTreeMap::new();
         for (slot, s) in slots {
             let w = &self.watched[&slot];
             reading.surprises += s.surprises;
-            counted.insert(slot + 1, s.charged_ns);
             if s.state == state::ABSENT {
                 continue;
             }
@@ -429,23 +428,78 @@ impl Observer {
                     None => 0,
                 };
                 lag_ns += open_lag_ns.min(open_ns);
-                let wait = Open { slot: slot + 1, cpu: s.cpu, from: s.charge_since, to: reading.mono_ns };
-                open.push(wait);
+                // A wait that ended between the two copies is in the table already.
+                let ended = charged.get(&(slot + 1)).is_some_and(|ns| *ns > s.charged_ns);
+                if !ended {
+                    self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut open);
+                }
             }
             reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.collector));
         }
-        let charges = traces.read(&counted, &open, mono_ns);
-        drop(traces);
-        reading.blame = charges
+        reading.blame = self
+            .charges(settled, open)?
             .into_iter()
-            .filter_map(|(slot, cause, ns)| {
-                let w = self.watched.get(&slot.checked_sub(1)?)?;
-                let culprit = named(&cause, &self.vm_names)?;
+            .filter_map(|(key, ns)| {
+                let w = self.watched.get(&(key.slot.checked_sub(1)?))?;
+                let culprit = named(&key.who, &names)?;
                 Some(BlameSample { victim: w.vm.clone(), role: w.role, culprit, ns })
             })
             .collect();
-        self.readings.set(self.readings.get() + 1);
         Ok(reading)
+    }
+
+    /// The kernel's sums: the charge of each culprit since the start.
+    fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
+        let table = self.map("blame");
+        let cells = table.lookup_batch(BLAME_BATCH, MapFlags::ANY, MapFlags::ANY);
+        let cells = cells.map_err(|e| refused("cannot read the table of culprits", &e))?;
+        Ok(cells
+            .map(|(k, ns)| (bytemuck::pod_read_unaligned(&k), bytemuck::pod_read_unaligned(&ns)))
+            .collect())
+    }
+
+    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have
+    /// cost so far (`open`), which their end may take back.
+    fn charges(
+        &self,
+        settled: BTreeMap<BlameKey, u64>,
+        mut open: BTreeMap<BlameKey, u64>,
+    ) -> Result<Vec<(BlameKey, i64)>, Fault> {
+        let mut charged = self.charged.borrow_mut();
+        let mut rose = Vec::new();
+        let mut forget = Vec::new();
+        let known: Vec<BlameKey> = charged.keys().chain(settled.keys()).chain(open.keys()).copied().collect();
+        for key in std::collections::BTreeSet::from_iter(known) {
+            let in_kernel = settled.get(&key).copied();
+            let provisional = open.remove(&key);
+            let ns = in_kernel.unwrap_or(0) + provisional.unwrap_or(0);
+            let cell = charged.entry(key).or_default();
+            if ns != cell.ns {
+                rose.push((key, ns as i64 - cell.ns as i64));
+                *cell = Charged { ns, still: 0 };
+                continue;
+            }
+            cell.still += 1;
+            let comes_and_goes = key.who.kind == culprit::PROCESS || key.who.kind == culprit::KERNEL;
+            if in_kernel.is_none() && provisional.is_none() {
+                charged.remove(&key);
+            } else if cell.still >= STILL_READINGS && comes_and_goes && provisional.is_none() {
+                forget.push(key);
+            }
+        }
+        let table = self.map("blame");
+        for key in forget {
+            let last = table
+                .lookup_and_delete(bytemuck::bytes_of(&key))
+                .map_err(|e| refused("cannot remove a culprit that is gone", &e))?;
+            let before = charged.remove(&key).map_or(0, |c| c.ns);
+            let last: u64 = last.map_or(before, |b| bytemuck::pod_read_unaligned(&b));
+            *self.forgotten.borrow_mut().entry(key.slot).or_default() += last;
+            if last != before {
+                rose.push((key, last as i64 - before as i64));
+            }
+        }
+        Ok(rose)
     }
 
     /// The clock that advances while any vCPU of this VM runs.
@@ -453,6 +507,30 @@ impl Observer {
         let word = self.map("running_clocks").lookup(&vm.to_ne_bytes(), MapFlags::ANY);
         let word = word.map_err(|e| refused("cannot read when VMs ran", &e))?;
         Ok(word.map_or(0, |bytes| bytemuck::pod_read_unaligned(&bytes)))
+    }
+
+    /// Charges a wait that is still open to the runners of its pCPU, as the kernel side will when it ends (but for
+    /// placement, which only the end can tell).
+    fn charge_open_wait(&self, slot: u32, s: &Slot, now: u64, blame: &mut BTreeMap<BlameKey, u64>) {
+        let mut until = now; // falls to `charge_since`, unless the ring does not reach back so far
+        for r in self.ran.runners(s.cpu) {
+            let began = r.since.max(s.charge_since);
+            if began < until {
+                let mut who = r.who;
+                if who.kind == culprit::IDLE {
+                    who = CulpritKey { kind: culprit::PLACEMENT, id: 0, comm: [0; 16] };
+                }
+                *blame.entry(BlameKey { slot, who }).or_default() += until - began;
+                until = began;
+            }
+            if r.since <= s.charge_since {
+                break;
+            }
+        }
+        if until > s.charge_since {
+            let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
+            *blame.entry(BlameKey { slot, who }).or_default() += until - s.charge_since;
+        }
     }
 
     /// The source of recorded switches; `None` without event mode.
@@ -537,18 +615,14 @@ fn counters(
     }
 }
 
-fn named(cause: &Cause, vms: &BTreeMap<u32, VmId>) -> Option<Culprit> {
-    let who: &CulpritKey = match cause {
-        Cause::Ran(who) => who,
-        Cause::Placement => return Some(Culprit::Placement),
-        Cause::Unattributed => return Some(Culprit::Unattributed),
-    };
+fn named(who: &CulpritKey, vms: &BTreeMap<u32, &VmId>) -> Option<Culprit> {
     let end = who.comm.iter().position(|b| *b == 0).unwrap_or(who.comm.len());
     let comm = || String::from_utf8_lossy(&who.comm[..end]).into_owned();
     match who.kind {
-        culprit::VM => Some(Culprit::Vm(vms.get(&who.id)?.clone())),
+        culprit::VM => Some(Culprit::Vm((*vms.get(&who.id)?).clone())),
         culprit::PROCESS => Some(Culprit::Process { comm: comm(), pid: who.id }),
         culprit::KERNEL => Some(Culprit::Kernel { comm: comm() }),
+        culprit::PLACEMENT | culprit::IDLE => Some(Culprit::Placement),
         _ => Some(Culprit::Unattributed),
     }
 }

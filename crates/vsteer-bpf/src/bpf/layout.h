@@ -5,9 +5,8 @@
 
 #include "histogram.h"
 
-/* Per pCPU, what user space has not read yet: 8192 switches are 256 KiB, and 0.4 s at 20,000 switches a second. */
-#define RUNNERS 8192
-#define WAITS 2048
+#define RUNNERS 2048		/* who ran last on a pCPU: enough for as many switches within one wait; 64 KiB */
+#define CPU_SETS 16		/* distinct affinity sets that one pCPU may be in */
 #define EVENTS_PER_BATCH 256
 
 /* At any instant a thread is exactly one of these. */
@@ -30,9 +29,9 @@ struct slot {
 	u64 since;		/* when `state` began */
 	u64 wait_since;		/* when the unbroken wait began */
 	u64 charge_since;	/* up to where the wait has been charged to somebody */
-	u64 charged_ns;		/* the sum of `ready` of its records, so that a reader can tell which of them this copy counts */
-	u64 charged_mark;	/* charged_ns when the wait began */
+	u64 charged_ns;		/* the sum of its blame, so that a reader can tell which of its waits a copy of that table holds */
 	u64 lag_mark;		/* the VM's running clock when ready began */
+	u64 idle_mark;		/* the affinity set's idle clock at charge_since */
 	u64 held_mark;		/* the queue's held clock when the wait began, or moved to this queue */
 	u64 held_ns;		/* how long quotas held it in this wait, on queues it has left */
 	u64 in_state[STATES];	/* ns, closed spells only */
@@ -53,7 +52,7 @@ struct slot {
 	u64 seq_last;
 };
 
-enum culprit_kind { CULPRIT_IDLE = 0, CULPRIT_VM, CULPRIT_PROCESS, CULPRIT_KERNEL };
+enum culprit_kind { CULPRIT_IDLE = 0, CULPRIT_VM, CULPRIT_PROCESS, CULPRIT_KERNEL, CULPRIT_PLACEMENT, CULPRIT_UNATTRIBUTED };
 
 struct culprit {
 	u32 kind;
@@ -66,17 +65,6 @@ struct runner {
 	struct culprit who;
 };
 
-/* A wait, or the part of it on one pCPU, that is over. */
-struct wait {
-	u32 slot;		/* 1-based */
-	u32 tid;		/* slots are given to other threads */
-	u32 cpu;		/* where it waited */
-	u32 pad;
-	u64 from, to;
-	u64 ready;		/* the last part of it; before that a quota held the thread */
-	u64 charged_ns;		/* that of the slot, with this wait */
-};
-
 /* What one pCPU is doing. Written by that pCPU alone. */
 struct pcpu {
 	u32 current_slot;	/* 1-based; 0: no VM's thread */
@@ -84,10 +72,19 @@ struct pcpu {
 	u32 irq_depth;
 	u32 unseen;		/* switches that the kernel did not report and that were inferred from the next one */
 	u64 irq_since;
-	u32 next_wait;		/* where the next wait is written */
+	u32 idle_in;		/* bit i: counted as idle in memberships.set[i] */
 	u32 next;		/* where the next runner is written */
 	struct runner runners[RUNNERS];
-	struct wait waits[WAITS];
+};
+
+struct membership {
+	u32 count;
+	u32 set[CPU_SETS];	/* the affinity sets that contain this pCPU */
+};
+
+struct blame_key {
+	u32 slot;
+	struct culprit who;
 };
 
 /* A switch, or a wake-up of a watched thread: 16 bytes. */

@@ -11,19 +11,23 @@
  *  - A thread that belongs to no VM must cost next to nothing. What it costs: a load that finds no task storage,
  *    one clock read, one store of 32 bytes into the pCPU's ring of recent runners.
  *
- *  - Blame is settled in user space (src/blame). A wait that ends leaves one record; with the ring of runners it says
- *    who ran meanwhile. So no hook has a loop, whatever waits and however long, and no table of culprits can fill.
+ *  - Blame is settled by the one who waited, when its wait ends: it walks the ring backwards over its wait and
+ *    charges each runner. Nobody keeps lists of waiters, and a switch costs the same however many wait.
  *
- *  - Lag ("ready while a sibling ran") is the difference of a clock that advances while at least one vCPU of the VM
- *    runs. Such a clock is one 64-bit word, count and offset packed, so a compare-and-swap keeps it exact without a
- *    lock: see clock_step().
+ *  - Lag ("ready while a sibling ran") and placement ("ready while an allowed pCPU idled") are differences of a
+ *    clock that advances only while something holds: a VM's clock while >= 1 of its vCPUs runs, an affinity
+ *    set's clock while >= 1 of its pCPUs idles. Such a clock is one 64-bit word, count and offset packed, so a
+ *    compare-and-swap keeps it exact without a lock: see clock_step().
+ *
+ *  - Within one wait, the time in which an allowed pCPU idled is taken off all runners alike (the ring does not
+ *    say when inside the wait the idling was). The sums are exact, the split among runners of that one wait is not.
  *
  * Limited: the kernel keeps, per task group and pCPU, a clock of how long a quota held threads of that queue
  * (throttled_clock_self and _self_time, since 6.6). What it advanced by during a wait is limited, the rest ready;
  * that holds however the kernel holds them (the whole queue set aside, or, since 6.18, each thread on its way to
  * user mode). Several threads of ONE task group on one pCPU share the clock: libvirt gives each vCPU a group of
  * its own, so there it is exact; elsewhere a thread that is ready while its neighbour in the group is held counts as
- * limited.
+ * limited. The runners of a wait that was held first are charged for its last part, when it was ready.
  *
  * Left out: real-time throttling (counts as ready).
  */
@@ -67,6 +71,23 @@ struct {
 	__type(value, struct pcpu);
 } pcpus SEC(".maps");
 
+/* Index: pCPU. Which affinity sets it is in; written by user space alone, sets are only ever added. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct membership);
+} memberships SEC(".maps");
+
+/* Index: slot (0-based). The affinity set of its thread, 1-based index into idle_clocks; 0: placement not told apart.
+ * Beside the slot, not in it: user space changes it while the slot is being written here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} affinity_sets SEC(".maps");
+
 /* Index: VM. Advances while at least one of its vCPUs runs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -74,6 +95,21 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } running_clocks SEC(".maps");
+
+/* Index: affinity set. Advances while at least one of its pCPUs idles. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} idle_clocks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct blame_key);
+	__type(value, u64);
+} blame SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -145,6 +181,14 @@ static __always_inline struct pcpu *pcpu_at(u32 cpu)
 	return bpf_map_lookup_elem(&pcpus, &cpu);
 }
 
+/* The clock that advances while a pCPU of the thread's affinity set idles. */
+static __always_inline u64 *idle_clock_of(u32 slot)
+{
+	u32 i = slot - 1, *set = bpf_map_lookup_elem(&affinity_sets, &i);
+
+	return set && *set ? bpf_map_lookup_elem(&idle_clocks, set) : 0;
+}
+
 static __always_inline u32 slot_of(struct task_struct *p)
 {
 	struct thread_mark *m;
@@ -170,6 +214,31 @@ static __always_inline void update_end(struct slot *s)
 
 /* ---- blame ------------------------------------------------------------------------------------------------- */
 
+/* What could be charged: `ns`, or nothing. */
+static __always_inline u64 charge(u32 slot, const struct culprit *who, u64 ns)
+{
+	struct blame_key key = { .slot = slot, .who = *who };
+	u64 *sum = bpf_map_lookup_elem(&blame, &key);
+
+	if (!ns)
+		return 0;
+	if (!sum) {
+		u64 zero = 0;
+
+		bpf_map_update_elem(&blame, &key, &zero, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&blame, &key);
+		if (!sum) { /* the table is full: what cannot be named is still counted */
+			__builtin_memset(&key.who, 0, sizeof(key.who));
+			key.who.kind = CULPRIT_UNATTRIBUTED;
+			sum = bpf_map_lookup_elem(&blame, &key);
+			if (!sum)
+				return 0;
+		}
+	}
+	__sync_fetch_and_add(sum, ns);
+	return ns;
+}
+
 /* `part` of `whole` of ns, for times below 2^40 ns (18 minutes); longer waits lose precision, not their order. */
 static __always_inline u64 scaled(u64 ns, u64 part, u64 whole)
 {
@@ -178,29 +247,86 @@ static __always_inline u64 scaled(u64 ns, u64 part, u64 whole)
 	return ns * per >> 20;
 }
 
-/* The slot's thread was ready for the last `ready` ns before now, on its pCPU: says so to user space. The run-queue lock
- * is held here with interrupts off, so nothing else writes into this pCPU's ring meanwhile. */
-static __always_inline void settle(struct slot *s, u32 slot, u64 ready, u64 now)
+struct walk {
+	struct pcpu *c;
+	u64 from, to;	/* what is left of the wait */
+	u64 runners_ns;	/* what runners had of it */
+	u64 chargeable;	/* what they are charged for: the wait without placement */
+	u64 charged;	/* what they were */
+	u32 at;
+	u32 slot;
+	bool charging;
+};
+
+/* One runner, newest first. Called twice per wait: to sum what runners had, then to charge their part of it. */
+static long walk_step(u64 i, struct walk *w)
 {
-	u64 from = s->charge_since;
-	struct pcpu *here = pcpu_at(bpf_get_smp_processor_id());
+	struct runner *r = &w->c->runners[(w->at - 1 - (u32)i) % RUNNERS];
+	u64 began = r->since > w->from ? r->since : w->from;
 
+	if (began < w->to) {
+		u64 ns = w->to - began;
+
+		if (r->who.kind != CULPRIT_IDLE) {
+			if (!w->charging)
+				w->runners_ns += ns;
+			else
+				w->charged += charge(w->slot, &r->who, w->chargeable == w->runners_ns
+									       ? ns
+									       : scaled(ns, w->chargeable, w->runners_ns));
+		}
+		w->to = began;
+	}
+	return r->since <= w->from || !r->since;
+}
+
+/* Charges the last `wait` ns before `now`, during which the slot's thread was ready on its pCPU. */
+__attribute__((noinline)) int settle_blame(u32 slot, u64 wait, u64 now)
+{
+	struct slot *s = slot_at(slot);
+
+	if (!s)
+		return 0;
+	struct culprit nobody = {};
+	struct pcpu *c = pcpu_at(s->cpu);
+	u64 whole = now > s->charge_since ? now - s->charge_since : 0;
+	u64 placement = 0;
+	u64 *idle = idle_clock_of(slot);
+
+	if (idle) {
+		placement = clock_since(idle, s->idle_mark, now, whole);
+		if (wait < whole)
+			placement = scaled(placement, wait, whole);
+		s->idle_mark = clock_read(*(volatile u64 *)idle, now);
+	}
 	s->charge_since = now;
-	s->charged_ns += ready;
-	/* One that a quota held all the time has a record too: it may have been taken for ready while it lasted. */
-	if (!here)
-		return;
-	struct wait *w = &here->waits[here->next_wait % WAITS];
+	if (!wait || !c)
+		return 0;
+	struct walk w = { .c = c, .from = now - wait, .to = now, .at = c->next, .slot = slot };
 
-	w->slot = slot;
-	w->tid = s->tid;
-	w->cpu = s->cpu;
-	w->from = from;
-	w->to = now;
-	w->ready = ready;
-	w->charged_ns = s->charged_ns;
-	barrier(); /* readers take `next_wait` to mean that all before it is written */
-	here->next_wait++;
+	if (placement < wait) {
+		bpf_loop(RUNNERS, walk_step, &w, 0);
+		u64 unknown = w.to > w.from ? w.to - w.from : 0;
+
+		w.chargeable = wait - placement;
+		if (unknown > w.chargeable)
+			unknown = w.chargeable;
+		w.chargeable -= unknown;
+		if (w.chargeable > w.runners_ns) { /* this pCPU idled, or nobody was seen */
+			placement += w.chargeable - w.runners_ns;
+			w.chargeable = w.runners_ns;
+		}
+		if (w.chargeable) {
+			w.to = now;
+			w.charging = true;
+			bpf_loop(RUNNERS, walk_step, &w, 0);
+		}
+		nobody.kind = CULPRIT_UNATTRIBUTED;
+		s->charged_ns += w.charged + charge(slot, &nobody, unknown);
+	}
+	nobody.kind = CULPRIT_PLACEMENT;
+	s->charged_ns += charge(slot, &nobody, placement);
+	return 0;
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------- */
@@ -248,15 +374,17 @@ static __always_inline u64 held_clock_of_any(struct cfs_rq *queue)
 	return ns;
 }
 
-static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u64 now)
+static __always_inline void wait_begins(struct slot *s, u32 slot, struct task_struct *p, u64 now)
 {
 	u32 vm = s->vm;
 	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
+	u64 *idle = idle_clock_of(slot);
 
 	if (clock)
 		s->lag_mark = clock_read(*(volatile u64 *)clock, now);
+	if (idle)
+		s->idle_mark = clock_read(*(volatile u64 *)idle, now);
 	s->charge_since = now;
-	s->charged_mark = s->charged_ns;
 	s->wait_since = now;
 	s->held_mark = held_clock(p->se.cfs_rq);
 	s->held_ns = 0;
@@ -273,7 +401,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 {
 	u32 vm = s->vm;
 	u64 wait = now > s->since ? now - s->since : 0;
-	u64 charged = s->charged_ns - s->charged_mark;
+	u64 charged = s->charge_since > s->since ? s->charge_since - s->since : 0;
 	u64 held = s->held_ns + held_since(s, p->se.cfs_rq);
 	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
 
@@ -288,7 +416,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 
 		s->lag_ns += held ? scaled(lag, ready, wait) : lag;
 	}
-	settle(s, slot, ready > charged ? ready - charged : 0, now);
+	settle_blame(slot, ready > charged ? ready - charged : 0, now);
 }
 
 static __always_inline void leave_state(struct slot *s, u32 slot, struct task_struct *p, u64 now)
@@ -307,7 +435,7 @@ static __always_inline void leave_state(struct slot *s, u32 slot, struct task_st
 		set_running(s, false, now);
 }
 
-static __always_inline void enter_state(struct slot *s, struct task_struct *p, u32 state, u32 cpu, u64 now)
+static __always_inline void enter_state(struct slot *s, u32 slot, struct task_struct *p, u32 state, u32 cpu, u64 now)
 {
 	s->state = state;
 	s->since = now;
@@ -315,7 +443,7 @@ static __always_inline void enter_state(struct slot *s, struct task_struct *p, u
 	if (state == RUNNING)
 		set_running(s, true, now);
 	if (state == READY || state == LIMITED)
-		wait_begins(s, p, now);
+		wait_begins(s, slot, p, now);
 }
 
 static __always_inline void switched_out(struct slot *s, u32 slot, struct task_struct *p, bool can_run, u32 prev_state,
@@ -331,7 +459,7 @@ static __always_inline void switched_out(struct slot *s, u32 slot, struct task_s
 	if (s->state != RUNNING && s->state != UNKNOWN)
 		s->surprises++;
 	leave_state(s, slot, p, now);
-	enter_state(s, p, to, cpu, now);
+	enter_state(s, slot, p, to, cpu, now);
 	if (to == BLOCKED && !s->first_blocked)
 		s->first_blocked = now;
 	if (to == READY || to == LIMITED) {
@@ -358,7 +486,7 @@ static __always_inline void switched_in(struct slot *s, u32 slot, struct task_st
 		}
 	}
 	leave_state(s, slot, p, now);
-	enter_state(s, p, RUNNING, cpu, now);
+	enter_state(s, slot, p, RUNNING, cpu, now);
 	s->switches++;
 	update_end(s);
 }
@@ -384,6 +512,28 @@ static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, s
 	}
 	barrier(); /* readers take `next` to mean that all before it is written */
 	c->next++;
+}
+
+/* This pCPU begins or ceases to idle: step the clocks of the affinity sets it is in. */
+__attribute__((noinline)) int note_idle(u32 cpu, bool idle, u64 now)
+{
+	struct membership *m = bpf_map_lookup_elem(&memberships, &cpu);
+	struct pcpu *c = pcpu_at(cpu);
+
+	if (!m || !c)
+		return 0;
+	for (u32 i = 0; i < CPU_SETS; i++) {
+		if (i >= m->count)
+			break;
+		u32 set = m->set[i], bit = 1u << i;
+		u64 *clock = bpf_map_lookup_elem(&idle_clocks, &set);
+
+		if (!clock || !!(c->idle_in & bit) == idle)
+			continue;
+		c->idle_in ^= bit;
+		clock_step(clock, idle ? 1 : -1, now);
+	}
+	return 0;
 }
 
 static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u32 next_tid, u64 now)
@@ -417,6 +567,8 @@ static __always_inline void arrives(struct pcpu *c, u32 cpu, struct task_struct 
 	struct slot *s = slot_at(slot);
 	u32 tid = next->pid;
 
+	if (!tid != !c->current_tid || !c->next)
+		note_idle(cpu, !tid, now);
 	if (s)
 		switched_in(s, slot, next, cpu, now);
 	c->current_tid = tid;
@@ -492,7 +644,7 @@ static __always_inline int woken(struct task_struct *p, bool record_events)
 
 	update_begin(s);
 	leave_state(s, slot, p, now);
-	enter_state(s, p, READY, p->thread_info.cpu, now);
+	enter_state(s, slot, p, READY, p->thread_info.cpu, now);
 	s->woken = 1;
 	s->wakeups++;
 	update_end(s);
@@ -565,7 +717,7 @@ static __always_inline int migrated(struct task_struct *p, int dest, bool per_cp
 
 		/* What it waited behind so far ran here; from now on another queue's quota clock counts. */
 		s->held_ns += held;
-		settle(s, slot, part > held ? part - held : 0, now);
+		settle_blame(slot, part > held ? part - held : 0, now);
 		s->held_mark = queue ? held_clock_of_any(queue) : 0;
 	}
 	s->cpu = dest;
@@ -744,7 +896,7 @@ int register_threads(struct bpf_iter__task *ctx)
 	s->since = now;
 	s->charge_since = now;
 	if (__sync_val_compare_and_swap(&s->state, UNKNOWN, state) == UNKNOWN && state == READY)
-		enter_state(s, p, READY, s->cpu, now);
+		enter_state(s, *slot, p, READY, s->cpu, now);
 	return 0;
 }
 
