@@ -6,6 +6,7 @@
 //!
 //! `bpf/realtime.bpf.c` schedules: [`Policy`] loads it, where the kernel has sched_ext.
 
+mod batches;
 mod events;
 mod kvm;
 mod layout;

@@ -33,7 +33,7 @@ impl Default for Options {
 }
 
 /// Size of the blame table; a key is a pair of a watched thread and a culprit. If it is full, further culprits count as
-/// `Culprit::Unattributed`.
+/// `Culprit::Unattributed`, for which each thread has a key from the start.
 const BLAME_KEYS: u32 = 32_768;
 /// Number of distinct affinity sets. A set costs one word; beyond this number new threads have no separate placement.
 pub(crate) const AFFINITY_SETS: u32 = 1_024;
@@ -59,7 +59,7 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
             Some("event_batches") => limits.event_buffer_bytes.unwrap_or(4096),
             Some("running_clocks") => limits.vms + 1,
             Some("idle_clocks") => AFFINITY_SETS + 1,
-            Some("blame") => BLAME_KEYS,
+            Some("blame") => BLAME_KEYS + limits.threads,
             _ => continue,
         };
         map.set_max_entries(entries).map_err(|e| refused("cannot size a table", &e))?;

@@ -3,6 +3,7 @@
 //! The reader copies whole slots and never locks the writers: a slot's two sequence numbers tell a torn copy, which is
 //! read again ([`Shared::whole`]). A spell that is still open when it is read is counted up to that moment.
 
+use crate::batches;
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
 use crate::layout::{BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, Slot, culprit, state};
@@ -25,8 +26,6 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 /// vsteer forgets a culprit without charges for this number of readings: processes come and go, and the table shall not
 /// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
 const STILL_READINGS: u32 = 50;
-/// Keys of the blame table copied by one system call.
-const BLAME_BATCH: u32 = 1_024;
 /// How often the tables are copied until a copy was quick, and what quick is: a system call, 1.8 KB per slot, a hashed
 /// cell of blame.
 const COPY_TRIES: u32 = 10;
@@ -255,6 +254,10 @@ impl Observer {
             ..bytemuck::Zeroable::zeroed()
         };
         self.put("slots", &slot.to_ne_bytes(), bytemuck::bytes_of(&blank))?;
+        // Where the kernel side charges what it has no room for.
+        let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
+        let rest = BlameKey { slot: slot + 1, who };
+        self.put("blame", bytemuck::bytes_of(&rest), &0_u64.to_ne_bytes())?;
         self.put("slot_of_tid", &w.tid.0.to_ne_bytes(), &(slot + 1).to_ne_bytes())?;
         Ok(slot)
     }
@@ -450,12 +453,8 @@ impl Observer {
 
     /// The kernel's sums: the charge of each culprit since the start.
     fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
-        let table = self.map("blame");
-        let cells = table.lookup_batch(BLAME_BATCH, MapFlags::ANY, MapFlags::ANY);
-        let cells = cells.map_err(|e| refused("cannot read the table of culprits", &e))?;
-        Ok(cells
-            .map(|(k, ns)| (bytemuck::pod_read_unaligned(&k), bytemuck::pod_read_unaligned(&ns)))
-            .collect())
+        let cells = batches::all(&self.map("blame"));
+        cells.map_err(|e| refused("cannot read the table of culprits", &e)).map(|c| c.into_iter().collect())
     }
 
     /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have

@@ -280,7 +280,8 @@ static long walk_step(u64 i, struct walk *w)
 	return r->since <= w->from || !r->since;
 }
 
-/* Charges the last `wait` ns before `now`, during which the slot's thread was ready on its pCPU. */
+/* Charges the last `wait` ns before `now`, during which the slot's thread was ready on its pCPU.
+ * GAP(blame-walk): it looks at up to 2,048 runners twice while the run-queue lock is held. */
 __attribute__((noinline)) int settle_blame(u32 slot, u64 wait, u64 now)
 {
 	struct slot *s = slot_at(slot);
