@@ -4,19 +4,20 @@ use super::On;
 use crate::installed::host::Ran;
 use vsteer_core::Fault;
 
-/// Both units, and an experiment of six runs in a service of its own.
+/// Both units, and an experiment of ten runs in a service of its own.
 const UNITS: &str = r#"set -eu
 cd /root
 vsteer realtime unit --vm tick --by priority > /etc/systemd/system/vsteer-realtime.service
 cat > swap.toml <<'END'
 name = "swap"
 seed = 1
-runs_least = 3
-runs_most = 3
+design = "one-at-a-time"
+runs_least = 5
+runs_most = 5
 warm_up = 0
 settle_s = 0
 [workload]
-command = "sleep 3"
+command = "sleep 2"
 [[factor]]
 name = "swappiness"
 levels = ["60", "10"]

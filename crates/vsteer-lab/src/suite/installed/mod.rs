@@ -83,10 +83,10 @@ const STAGES: [Stage; 11] = [
         run: |on| on.sets_elsewhere(),
     },
     Stage { what: "keeping a service level by the unit", short: false, run: |on| on.steers() },
-    Stage { what: "units that vsteer prints, over a power cut", short: false, run: |on| on.boots() },
     Stage { what: "recording by the unit", short: true, run: |on| on.records() },
     Stage { what: "upgrading the package", short: true, run: |on| on.upgrades() },
     Stage { what: "rebooting, and cutting the power", short: true, run: |on| on.survives() },
+    Stage { what: "units that vsteer prints, over a power cut", short: false, run: |on| on.boots() },
     Stage { what: "removing the package", short: true, run: |on| on.leaves() },
 ];
 

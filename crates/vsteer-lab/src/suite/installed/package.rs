@@ -20,12 +20,12 @@ impl On<'_> {
             "systemctl is-system-running; stat -fc %T /sys/fs/cgroup; systemctl --failed --no-legend",
             |r| r.out == "running\ncgroup2fs",
         )?;
-        self.host.copy(package, "/tmp/vsteer.deb")?;
-        self.host.copy(former, "/tmp/former.deb")?;
+        self.host.copy(package, "/root/vsteer.deb")?;
+        self.host.copy(former, "/root/former.deb")?;
         self.claim_within(
             60.0,
             "the package installs with what the host has",
-            "apt-get install -y --no-install-recommends /tmp/former.deb",
+            "apt-get install -y --no-install-recommends /root/former.deb",
             Ran::is_ok,
         )?;
         self.claim("the program runs", "vsteer --version", |r| r.out.starts_with("vsteer "))?;
@@ -52,7 +52,7 @@ impl On<'_> {
         self.claim("systemctl clean removes recordings and no journal", "systemctl stop vsteer-record; systemctl clean --what=state vsteer-record; ls /var/lib | grep vsteer; ls /var/lib/vsteer/journal | wc -l", |r| {
             r.out.lines().next() == Some("vsteer") && r.out.lines().last().is_some_and(|n| n != "0")
         })?;
-        self.claim("installing the same package again keeps state", "apt-get install -y --no-install-recommends --reinstall /tmp/vsteer.deb >/dev/null; ls /var/lib/vsteer/journal | wc -l", |r| r.out != "0")?;
+        self.claim("installing the same package again keeps state", "apt-get install -y --no-install-recommends --reinstall /root/vsteer.deb >/dev/null; ls /var/lib/vsteer/journal | wc -l", |r| r.out != "0")?;
         self.claim(
             "it is removed",
             "apt-get remove -y vsteer >/dev/null; systemctl is-active vsteer-record; command -v vsteer",
@@ -71,7 +71,7 @@ impl On<'_> {
         })?;
         self.claim(
             "the package is upgraded",
-            "apt-get install -y --no-install-recommends /tmp/vsteer.deb >/dev/null && dpkg-query -W -f '${Version} ${Status}' vsteer",
+            "apt-get install -y --no-install-recommends /root/vsteer.deb >/dev/null && dpkg-query -W -f '${Version} ${Status}' vsteer",
             |r| r.is_ok() && !r.out.starts_with(FORMER) && r.out.ends_with("install ok installed"),
         )?;
         self.claim("the recorder runs again, by the new program", "sleep 3; systemctl is-active vsteer-record; ls -l /proc/$(systemctl show -P MainPID vsteer-record)/exe", |r| {
