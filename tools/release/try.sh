@@ -52,7 +52,7 @@ inside() {
 	# shellcheck disable=SC2016 # the inner shell's
 	unshare -m sh -c 'old=$1; shift; mount --rbind /proc "$old/proc" && mount --rbind /sys "$old/sys" && exec chroot "$old" "$@"' sh "$old" "$@"
 }
-# A boot sector that halts and wakes with its clock: cli-free `hlt; jmp`.
+# A boot sector that halts until the next interrupt, again and again.
 { printf '\364\353\375'; head -c 507 /dev/zero; printf '\125\252'; head -c 65024 /dev/zero; } >"$work/disk"
 qemu-system-x86_64 -accel tcg -name tried,debug-threads=on -m 32 -nodefaults -display none -drive "file=$work/disk,format=raw" &
 vm=$!

@@ -9,7 +9,7 @@ use libbpf_rs::{Error, ErrorKind, MapCore};
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
-/// Entries asked for at a time: more than a bucket has, whatever the keys.
+/// Entries asked for at a time. A bucket has a few.
 const BATCH: usize = 4_096;
 
 /// Keys and values. What is added or removed meanwhile may be among them or not.

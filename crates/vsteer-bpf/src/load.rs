@@ -33,7 +33,7 @@ impl Default for Options {
 }
 
 /// Size of the blame table; a key is a pair of a watched thread and a culprit. If it is full, further culprits count as
-/// `Culprit::Unattributed`, for which each thread has a key from the start.
+/// `Culprit::Unattributed`, for which a thread gets a key when vsteer begins to watch it.
 const BLAME_KEYS: u32 = 32_768;
 /// Number of distinct affinity sets. A set costs one word; beyond this number new threads have no separate placement.
 pub(crate) const AFFINITY_SETS: u32 = 1_024;

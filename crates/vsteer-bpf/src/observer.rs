@@ -254,10 +254,10 @@ impl Observer {
             ..bytemuck::Zeroable::zeroed()
         };
         self.put("slots", &slot.to_ne_bytes(), bytemuck::bytes_of(&blank))?;
-        // Where the kernel side charges what it has no room for.
+        // Where the kernel side charges what it has no room for. GAP(blame-full): if the table is full already, nowhere.
         let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
         let rest = BlameKey { slot: slot + 1, who };
-        self.put("blame", bytemuck::bytes_of(&rest), &0_u64.to_ne_bytes())?;
+        let _ = self.put("blame", bytemuck::bytes_of(&rest), &0_u64.to_ne_bytes());
         self.put("slot_of_tid", &w.tid.0.to_ne_bytes(), &(slot + 1).to_ne_bytes())?;
         Ok(slot)
     }

@@ -1,7 +1,8 @@
-//! When thousands of short processes run beside VMs' threads, is the time that these waited still charged to somebody?
+//! When hundreds of short processes run beside VMs' threads, is the time that these waited still charged to somebody?
 //!
 //! Shells that start and end processes all the time share a pCPU with threads that want it, too. What a thread was
-//! charged from the first reading to the last must be what it was ready. Left out: to whom.
+//! charged from the first reading to the last must be the time that it was ready. Left out: which process is
+//! charged.
 
 mod common;
 

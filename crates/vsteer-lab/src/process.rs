@@ -54,7 +54,7 @@ pub fn cpu_ns(pid: i32) -> Result<f64, Fault> {
 /// How long each of a process's threads was ready but did not run so far, ns.
 ///
 /// # Errors
-/// There is no such process.
+/// The process has ended.
 pub fn waited_ns(pid: i32) -> Result<BTreeMap<i32, f64>, Fault> {
     schedstat_ns(pid, 1)
 }

@@ -65,7 +65,7 @@ pub enum RealtimeBy {
 pub enum RealtimeSource {
     /// Watch what a guest writes to its timer. Needs no change of the guest
     Timer,
-    /// Let the guest say by a hypercall that its timer expired (docs/realtime.md)
+    /// Let a program in the guest announce its timers by a hypercall (docs/realtime.md)
     Call,
     /// Watch the timer until the guest says which timers matter
     Both,

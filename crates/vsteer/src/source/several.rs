@@ -119,7 +119,7 @@ impl Several {
 
     fn ended(&mut self, place: usize, fault: Option<Fault>) {
         self.running -= 1;
-        // Ctrl-C is no fault of a host.
+        // Ctrl-C does not mean that the host failed.
         let fault = fault.filter(|fault| fault.kind != FaultKind::Interrupted);
         self.faults.extend(fault.map(|fault| (place, fault)));
     }

@@ -13,7 +13,6 @@ pub use findings::findings;
 pub use numa::{NodeLoad, Nodes, OfVm, numa};
 pub use plan::plan;
 #[cfg(feature = "host")]
-#[cfg(feature = "host")]
 pub use top::{COLUMNS, COLUMNS_HELP, Row, host_rows, node_rows, shown, vm_rows};
 pub use top::{csv_header, print_rows};
 pub use verdict::verdict;
