@@ -6,10 +6,8 @@
 //!
 //! A watchdog in its own session reads the names of the journals from a pipe. The pipe closes when the steering
 //! process ends, for any reason. Then the watchdog rolls the journals back, the newest first, because budgets of
-//! nested cgroups depend on their order. vsteer replaces a watchdog that is gone. If both are killed at once, `vsteer
-//! rollback` finishes, as after any crash.
-//!
-//! Left out: a crash of the host, because these settings do not survive it.
+//! nested cgroups depend on their order. vsteer replaces a watchdog that is gone. If both are killed at once, or the
+//! host loses power, the next process that steers the same finishes, or `vsteer rollback`.
 
 use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
@@ -121,6 +119,9 @@ impl Steering {
         let known = |step: &Step| self.held.iter().flat_map(|h| &h.steps).any(|s| s.sets_what(step));
         let fresh: Vec<Step> = steps.iter().filter(|s| !known(s)).cloned().collect();
         if !fresh.is_empty() {
+            if self.held.is_empty() {
+                self.finish_former(actuator, setting)?;
+            }
             self.begin(now, actuator, setting, fresh.clone(), why)?;
         }
         Ok(fresh)
@@ -130,6 +131,26 @@ impl Steering {
     fn plan_of(&self, step: &Step) -> &str {
         let held = self.held.iter().find(|h| h.steps.iter().any(|s| s.sets_what(step)));
         held.and_then(|h| h.journal.plan()).map_or("none", |(plan, _)| plan.id.as_str())
+    }
+
+    /// Undoes what processes that steered the same have left: those that ended together with their watchdog. What
+    /// cannot be undone stays for `vsteer rollback`, and the system's log says why.
+    fn finish_former(&self, actuator: &mut dyn Actuate, setting: Setting<'_>) -> Result<(), Fault> {
+        for path in Journal::pending(setting.folder)? {
+            let mine = |(plan, connect): (Plan, Option<String>)| {
+                plan.title == self.title && connect.as_deref() == setting.connect
+            };
+            if !Journal::begun(&path).is_ok_and(mine) {
+                continue;
+            }
+            // Whoever still steers by it, or undoes it, holds it.
+            let mut undo = || match Journal::try_open(&path)? {
+                Some(mut left) => crate::rollback(&mut left, actuator, self.by).map(|_| ()),
+                None => Ok(()),
+            };
+            undo().unwrap_or_else(|fault| cannot_roll_back(&path, &fault));
+        }
+        Ok(())
     }
 
     /// Writes to the journal what these steps will overwrite first.

@@ -223,7 +223,7 @@ fn half_digit(decimals: u32) -> f64 {
 
 /// Means are printed to a tenth of a second.
 const MEAN_DIGIT: f64 = 0.05;
-/// Printed per cent of this study are cut or rounded to a tenth, those of whole numbers to one.
+/// The study prints percentages with one decimal or none, cut or rounded: so they are exact to 0.1 or to 1.
 fn percent_agrees(printed: f64, low: f64, high: f64) -> bool {
     let digit = if printed.fract() == 0.0 {
         1.0

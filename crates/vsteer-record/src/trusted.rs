@@ -214,7 +214,8 @@ pub fn make_folder(path: &Path) -> Result<(), Fault> {
     folder(path)
 }
 
-/// As [`make_folder`], and closes a folder of this user's to all others: an earlier version made it with mode 0755.
+/// As [`make_folder`]; and if the folder belongs to this user, takes all access from others: an earlier version made it
+/// with mode 0755.
 ///
 /// # Errors
 /// As [`make_folder`].

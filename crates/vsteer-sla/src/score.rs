@@ -24,7 +24,7 @@ pub struct Told {
 pub struct Foretold {
     /// Demand in the interval, as a part of the pCPUs.
     pub load: f64,
-    /// Measured response times by VM; `None` without requests.
+    /// Measured response times, one entry per VM; an entry is `None` if its VM served no request.
     pub seen: Vec<Option<Response>>,
     /// Forecasts of all estimators.
     pub told: Vec<Told>,

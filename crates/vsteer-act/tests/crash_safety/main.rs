@@ -7,5 +7,6 @@
 mod faults;
 mod journal;
 mod kill;
+mod left;
 mod watchdog;
 mod world;

@@ -42,9 +42,10 @@ fn finding(c: &Context<'_>, vm: &VmModel) -> Option<Finding> {
         rule: RULE.name.to_owned(),
         vm: Some(vm.id.clone()),
         title: format!("VM {:?} {what}", vm.name),
-        explanation: "When a timer of this VM ends, the VM runs first, on credit. Time beyond its weight \
-            becomes debt. A VM in debt waits its turn."
-            .into(),
+        explanation:
+            "When a timer of this VM ends, the VM runs first, on credit. What it runs beyond its share by \
+            weight becomes debt. Timers of a VM in debt give it no precedence."
+                .into(),
         evidence: vec![
             count("timers of this VM", asked, "/s", None),
             percent("timers refused", refused, Some(SHARE)),

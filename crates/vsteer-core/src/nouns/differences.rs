@@ -1,4 +1,4 @@
-//! In what do two configurations of one host differ, so that a plan made for one does not hold for the other?
+//! Which differences between two configurations of one host make a plan for the one invalid for the other?
 
 use super::{CpuPool, GuestTopology, HostConfig, Limits, Quota, Role, Tid, VmConfig, VmThread};
 use crate::CpuSet;

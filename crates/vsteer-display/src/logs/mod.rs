@@ -61,7 +61,7 @@ pub struct Log {
     pub between_unix_s: Option<[f64; 2]>,
     /// The number of ignored columns with unknown counters.
     pub unknown_columns: usize,
-    /// By run, if times overlap; otherwise for the whole log.
+    /// What the log says beside each run, if their times overlap; otherwise one entry for the whole log.
     pub beside: Vec<Beside>,
 }
 

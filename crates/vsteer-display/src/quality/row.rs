@@ -142,6 +142,6 @@ pub struct Cpu {
     pub encode_ms: Option<f64>,
     /// Per presented frame, ms: receiving, decoding, presenting; `None` without presented frames.
     pub viewer_ms: Option<f64>,
-    /// All other CPU time, in percent of one CPU.
+    /// CPU time of the measuring program itself, in percent of one CPU.
     pub harness_percent: f64,
 }

@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn who_is_beaten_in_one_and_better_in_none_is_off() {
         let p = |time: f64, watts: f64| Point { costs: vec![time, watts], margins: vec![1.0, 10.0] };
-        // Slow and sparing; quick and as sparing; as quick and thirsty.
+        // A slow one of little power; a quick one of as little; one that is as quick and needs much power.
         let front = pareto(&[p(130.0, 0.0), p(78.0, 12.0), p(77.5, 89.0)]);
         assert_eq!(front, [false, true, false]);
         // Settings without a clear difference stay, and so do expensive but fast ones.

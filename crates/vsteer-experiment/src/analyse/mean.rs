@@ -36,7 +36,7 @@ impl Summary {
         student_quantile(alpha, self.n as f64 - 1.0) * self.standard_error()
     }
 
-    /// The same as if the deviation were known: what is printed where 1.96 was used.
+    /// The same with the normal quantile in place of Student's t, to compare with texts that use 1.96.
     pub fn half_width_normal(&self, alpha: f64) -> f64 {
         stats::normal_quantile(1.0 - alpha / 2.0) * self.standard_error()
     }

@@ -149,7 +149,7 @@ const ROWS: &[Key] = &[
     Key {
         options: &[("record", "trigger_window")],
         overridden_by: Some("--trigger-window"),
-        meaning: "Judge conditions of --trigger over the last samples of this time.",
+        meaning: "Judge the conditions of --trigger over this much time up to now.",
         ..row("record", "trigger_window", Kind::Time(YEAR), "10s")
     },
     Key {

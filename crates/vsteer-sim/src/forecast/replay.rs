@@ -68,7 +68,7 @@ pub struct Replay {
     pub values: Values,
     /// The simulated vCPUs in order.
     pub threads: Vec<Thread>,
-    /// A simulated wake-up leads to a pCPU at once. On the host it takes this much longer, ns.
+    /// A simulated thread that wakes and finds an idle pCPU runs at once; on the host this takes so long, ns.
     pub hand_over_ns: u64,
 }
 

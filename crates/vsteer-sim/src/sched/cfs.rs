@@ -40,8 +40,8 @@
 //! - `GAP(cfs-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled,
 //!   nor the deadline class. An idle task does not make way for others at once. If a real-time task could go
 //!   to several pCPUs, it takes the nearest with the lowest number; the kernel takes them in turn.
-//! - `GAP(cfs-levels)`: every event charges all levels of the running task. The source charges the levels
-//!   that the event affects, and the others at the next tick.
+//! - `GAP(cfs-levels)`: at every event the simulator charges all levels of the running task. The kernel
+//!   charges the levels that the event affects, and the others at the next tick.
 //! - `GAP(cfs-phase)`: the ticks of all pCPUs coincide, on multiples of their period. So do the periods of
 //!   quotas, which the kernel starts at random offsets.
 //!
@@ -146,7 +146,7 @@ impl Rules for Fairest {
             "cfs-slack: unused quota reaches throttled siblings at the next period",
             "cfs-slots: a queue reused for another pCPU keeps the former virtual times, not the load",
             "cfs-rt: no RT_GROUP_SCHED; SCHED_IDLE differs only in weight; of equally good pCPUs, the nearest is taken",
-            "cfs-levels: every event charges all levels of the running task",
+            "cfs-levels: the simulator charges all levels of the running task at every event",
             "cfs-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
     };

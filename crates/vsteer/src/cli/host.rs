@@ -41,7 +41,7 @@ pub struct Source {
     pub connect: Vec<String>,
     /// Send vsteer to a host of ssh:// for this command, instead of running one that is installed there
     ///
-    /// vsteer checks the hash there. Nothing stays on the host. Its processors must be of this machine's type, for example x86-64.
+    /// vsteer checks the hash there. Nothing stays on the host. That host must have this machine's type of processor, for example x86-64.
     #[arg(long, requires = "connect", hide_short_help = true)]
     pub copy_vsteer: bool,
     /// Choose how to measure
@@ -111,7 +111,7 @@ impl Source {
 pub struct Login {
     /// Read the password from the first line of FILE, or of standard input if FILE is -
     ///
-    /// Without this option vsteer looks in the kernel's keyring, then asks. To store a password there:
+    /// Without --password-file, vsteer looks for the password in the kernel's keyring, then asks. To store it there:
     /// keyctl padd user vsteer:vsphere://USER@HOST:443 @u
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub password_file: Option<PathBuf>,

@@ -91,6 +91,6 @@ pub enum Method {
     Replay,
     /// Compute fair shares, as if time were infinitely divisible
     Fluid,
-    /// Simulate ESXi's co-scheduling with demands fitted to the samples. The default for VMs of a vSphere
+    /// Simulate ESXi's co-scheduling. vsteer estimates each VM's demand from the samples. The default for VMs of a vSphere
     Cosched,
 }

@@ -52,7 +52,7 @@ Examples:
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RealtimeBy {
-    /// Use a policy if the kernel has sched_ext. Else use priority, and print why
+    /// Choose `policy` if the kernel has sched_ext, otherwise `priority`, and print the reason
     Auto,
     /// Use a sched_ext policy: when a timer of a VM expires, the VM runs first, and gets less later
     Policy,

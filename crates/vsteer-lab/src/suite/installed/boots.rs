@@ -17,7 +17,7 @@ runs_most = 5
 warm_up = 0
 settle_s = 0
 [workload]
-command = "sleep 2"
+command = "sleep 4"
 [[factor]]
 name = "swappiness"
 levels = ["60", "10"]
@@ -39,7 +39,7 @@ impl On<'_> {
         self.claim(
             "an experiment runs, and a setting of it is in force",
             "cd /root && systemd-run -q --unit=first -p WorkingDirectory=/root vsteer experiment run swap.toml -o swap.experiment --yes && \
-             for i in $(seq 60); do [ $(sysctl -n vm.swappiness) = 10 ] && break; sleep 1; done; sleep 1; sync; sysctl -n vm.swappiness",
+             for i in $(seq 200); do now=$(sysctl -n vm.swappiness); [ $now = 10 ] && break; sleep 0.3; done; sync; echo $now",
             |r| r.out == "10",
         )?;
         self.host.power_cut()?;
@@ -56,6 +56,9 @@ impl On<'_> {
             &format!("systemctl disable -q --now vsteer-realtime; sleep 3; {CLASSES}"),
             |r| r.out == "SCHED_OTHER SCHED_OTHER",
         )?;
+        self.claim("no plan is open after that", "vsteer rollback --list", |r| {
+            r.code == Some(3) && r.err.contains("no plan is applied")
+        })?;
         self.host.run("systemctl disable -q vsteer-experiment; rm -rf /etc/systemd/system/vsteer-experiment.service /etc/systemd/system/vsteer-realtime.service /root/swap*; systemctl daemon-reload")?;
         Ok(())
     }

@@ -73,7 +73,7 @@ pub(super) const ABOUT: About = About {
         "credit-phase: ticks of all pCPUs coincide, accounting follows them at once",
         "credit-races: interrupts and locks take no time",
         "credit-width: sums of credits do not overflow",
-        "credit-units: one vCPU per unit, no tasklets, no smt_power_savings",
+        "credit-units: no core scheduling (one vCPU per sched_unit), no tasklets, no smt_power_savings",
         "credit-remote-wake: wake-ups come from the pCPU that the vCPU ran on last",
     ],
 };

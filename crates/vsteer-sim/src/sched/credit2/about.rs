@@ -69,6 +69,6 @@ pub(super) const ABOUT: About = About {
     gaps: &[
         "credit2-races: interrupts, locks and switches take no time",
         "credit2-phase: budgets of all capped VMs are replenished at the same instants",
-        "credit2-units: one vCPU per unit, no tasklets, no sched_smt_power_savings",
+        "credit2-units: no core scheduling (one vCPU per sched_unit), no tasklets, no sched_smt_power_savings",
     ],
 };
