@@ -143,10 +143,14 @@ impl Steering {
             if !Journal::begun(&path).is_ok_and(mine) {
                 continue;
             }
-            // Whoever still steers by it, or undoes it, holds it.
-            let mut undo = || match Journal::try_open(&path)? {
-                Some(mut left) => crate::rollback(&mut left, actuator, self.by).map(|_| ()),
-                None => Ok(()),
+            let mut undo = || {
+                // A process that steers by it, or undoes it, has it locked.
+                let Some(mut left) = Journal::try_open(&path)? else { return Ok(()) };
+                // Steering never completes a plan. A newer plan of the same setting must be undone first.
+                if left.state() != State::Unfinished || !left.set_later_by()?.is_empty() {
+                    return Ok(());
+                }
+                crate::rollback(&mut left, actuator, self.by).map(|_| ())
             };
             undo().unwrap_or_else(|fault| cannot_roll_back(&path, &fault));
         }

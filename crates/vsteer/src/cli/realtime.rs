@@ -45,7 +45,7 @@ Examples:
     Disable,
     /// Print a systemd unit that runs VMs first from boot on
     ///
-    /// Tried on Debian 12 with systemd 252: started, and booted after a power cut.
+    /// On Debian 12 and 13 the unit started, and started again after a power cut.
     #[command(after_help = "Example:\n  vsteer realtime unit --vm audio")]
     Unit(RealtimeRun),
 }
