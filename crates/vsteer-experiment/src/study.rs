@@ -52,7 +52,7 @@ pub struct Cell {
     pub name: String,
     /// Runs.
     pub n: usize,
-    /// Mean, s; where it is not printed, missing.
+    /// The mean in seconds; `None` if the study does not print it.
     pub mean_s: Option<f64>,
     /// Deviation, s.
     pub sd_s: f64,

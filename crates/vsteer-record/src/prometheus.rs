@@ -1,5 +1,5 @@
-//! Measures how long requests took between two scrapes of a histogram, from two texts in Prometheus'
-//! exposition format.
+//! Reads two scrapes of a histogram (Prometheus' exposition format), and counts how long the requests
+//! between them took.
 //!
 //! A histogram `m` is `m_bucket{le="..."}` (how many requests took that or less, so far), `m_sum` and
 //! `m_count`. The requests in between are the difference of two texts, series by series. A counter that fell

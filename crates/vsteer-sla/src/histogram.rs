@@ -280,7 +280,7 @@ mod tests {
         let took: Vec<f64> = all.iter().map(|r| r.took_ns as f64 / 1e9).collect();
         let parts: Vec<f64> = took.chunks(250).filter_map(mean).collect();
         assert!(variance(&parts).unwrap() < 2.0 * variance(&took).unwrap() / 250.0);
-        // One that took longer than the interval ended in it.
+        // A request that took longer than the interval counts where it ended.
         let long = requests(&Counted { buckets: vec![(f64::INFINITY, 1.0)], sum_s: 90.0 }, MINUTE).unwrap();
         assert_eq!(long, [Answered { began_ns: MINUTE.1 - 90_000_000_000, took_ns: 90_000_000_000 }]);
         assert_eq!(requests(&counted(&[]), MINUTE).unwrap(), []);

@@ -236,7 +236,7 @@ impl Scraped {
         let of_place = |f| of_place(&self.place, f);
         let now = Scrape::read(&text.text, &self.histogram).map_err(of_place)?;
         match &self.last {
-            // The file has not been written since.
+            // Nobody has written the file since the last look.
             Some((before_ns, _)) if *before_ns >= at_ns => return Ok(()),
             Some((before_ns, before)) => {
                 let between = now.since(before).map_err(of_place)?;

@@ -143,7 +143,7 @@ impl Came {
         Outcome {
             calendar,
             from_ns,
-            // A run that ended before its window began has no window, and nothing was drawn in it. The
+            // A run that ended before the measured period began has no such period, so no frame counts. The
             // outcome gives the reason.
             until_ns: until_ns.max(from_ns + 1),
             drawn: if until_ns > from_ns { drawn.frames } else { 0 },

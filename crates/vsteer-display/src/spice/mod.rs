@@ -47,7 +47,7 @@ const PIXELS_MOST: usize = 16 << 20;
 const EDGE_MOST: usize = 16_384;
 /// The most rectangles of one check of a screen. A server that works in blocks of 32 pixels has no more.
 const DRAWN_MOST: usize = 10_000;
-/// The most messages until the main channel names the session; it sends some others first.
+/// At most this many messages are read until the server names the session; it sends some others first.
 const BEFORE_MOST: usize = 100;
 const MAIN_INIT: u16 = 103;
 /// Message of a display's viewer about what it can keep.

@@ -86,7 +86,7 @@ impl Host {
     /// If ssh cannot be started, or the person interrupts.
     pub fn run_as(&self, user: &str, script: &str, limit: Duration) -> Result<Ran, Fault> {
         let mut ssh = Command::new("ssh");
-        ssh.args(self.options("-p")).arg(format!("{user}@127.0.0.1")).arg(script);
+        ssh.args(self.options("-p")).arg(format!("{user}@127.0.0.1")).arg(script).current_dir(&self.folder);
         let Finished { status, stdout, stderr } = command::run(&mut ssh, limit)?;
         let trimmed = |text: String| text.trim().to_owned();
         Ok(Ran { code: status.and_then(|s| s.code()), out: trimmed(stdout), err: trimmed(stderr) })
@@ -106,7 +106,9 @@ impl Host {
     /// If it cannot be copied.
     pub fn copy(&self, file: &Path, to: &str) -> Result<(), Fault> {
         let mut scp = Command::new("scp");
-        scp.args(self.options("-P")).arg(file).arg(format!("root@127.0.0.1:{to}"));
+        let file =
+            file.canonicalize().map_err(|e| Fault::io(format!("looking for {}", file.display()), &e))?;
+        scp.args(self.options("-P")).arg(file).arg(format!("root@127.0.0.1:{to}")).current_dir(&self.folder);
         command::output(&mut scp, BOOT_LIMIT)?;
         self.run(&format!("chmod 644 {to}")).map(|_| ())
     }
@@ -151,9 +153,17 @@ impl Host {
     fn options(&self, port: &str) -> Vec<String> {
         let mut words = vec!["-q".to_owned(), port.to_owned(), self.port.to_string()];
         words.extend(["-i".to_owned(), self.image.key.display().to_string()]);
-        for option in
-            ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes", "ConnectTimeout=5"]
-        {
+        // One connection per user: an emulated host needs a second for the keys of each. A relative path, because a
+        // socket's is short.
+        for option in [
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            "BatchMode=yes",
+            "ConnectTimeout=5",
+            "ControlMaster=auto",
+            "ControlPath=ssh-%r",
+            "ControlPersist=60",
+        ] {
             words.extend(["-o".to_owned(), option.to_owned()]);
         }
         words
@@ -186,6 +196,7 @@ impl Host {
         let boot = "cat /proc/sys/kernel/random/boot_id";
         let before = self.run(boot)?.out;
         self.run("systemctl reboot")?;
+        self.disconnect();
         let end = Instant::now() + BOOT_LIMIT;
         while Instant::now() < end {
             interrupt::check()?;
@@ -208,7 +219,18 @@ impl Host {
         self.wait_until_up()
     }
 
+    /// Ends the connections, so that the next command makes a new one.
+    fn disconnect(&self) {
+        for user in ["root", "admin", "vmadmin", "plain"] {
+            let mut ssh = Command::new("ssh");
+            ssh.args(["-o", "ControlPath=ssh-%r", "-O", "exit", &format!("{user}@127.0.0.1")]);
+            // It fails for a user without a connection.
+            let _ = command::run(ssh.current_dir(&self.folder), Duration::from_secs(5));
+        }
+    }
+
     fn off(&mut self) {
+        self.disconnect();
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
@@ -235,8 +257,10 @@ fn start(image: &Image, disk: &Path, folder: &Path, port: u16) -> Result<Child, 
     ]);
     qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-device", "virtio-rng-pci"]);
     qemu.arg("-serial").arg(format!("file:{}", folder.join("console").display()));
+    // A power cut kills QEMU and not this machine: what the host flushed is in this machine's memory then, and need not
+    // reach its disk.
     qemu.arg("-drive")
-        .arg(format!("if=virtio,file={},format=raw,cache=writeback,discard=unmap", disk.display()));
+        .arg(format!("if=virtio,file={},format=raw,cache=unsafe,discard=unmap", disk.display()));
     qemu.arg("-netdev").arg(format!("user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"));
     qemu.args(["-device", "virtio-net-pci,netdev=n,romfile="]);
     qemu.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);

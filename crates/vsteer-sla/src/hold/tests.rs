@@ -1,4 +1,4 @@
-//! The loop against a pCPU that three VMs share, period after period.
+//! The control loop, tested on a simulated pCPU that three VMs share, period after period.
 
 use super::*;
 use crate::estimate::find;

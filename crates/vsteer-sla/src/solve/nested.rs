@@ -174,7 +174,7 @@ pub(super) fn search(all: &[One], exact: f64, passes: &mut u32) -> (At, Vec<f64>
     (At { mu, theta: filled.theta, s }, filled.v)
 }
 
-/// The least s at which every level is below its cap, and the floors leave room; infinite where there is none.
+/// The smallest s at which every level is below its cap and the sum of the floors fits; infinite if no s is enough.
 fn least_s(all: &[One]) -> f64 {
     let capped = all.iter().map(|one| one.least / one.cap).fold(0.0, f64::max);
     let room =

@@ -15,7 +15,7 @@ fn after() -> String {
     format!(
         "\
 Examples:
-  vsteer config check                       Check the files that count
+  vsteer config check                       Check the files that vsteer reads
   vsteer config show                        Print every key, its value and where it comes from
 
 {ORDER} Root reads only files that nobody else can write; by sudo, the user's file is root's own. --config FILE and \
@@ -28,7 +28,7 @@ pub enum ConfigWhat {
     /// Check the configuration, and list every fault with its line
     #[command(after_help = "\
 Examples:
-  vsteer config check                       Check the files that count
+  vsteer config check                       Check the files that vsteer reads
   vsteer config check --json                List the faults as JSON")]
     Check(Check),
     /// Print every key with the value that counts, and where the value comes from
@@ -46,7 +46,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct Check {
-    /// File to check [default: the files that count]
+    /// File to check [default: the files that vsteer reads]
     pub file: Option<PathBuf>,
 }
 

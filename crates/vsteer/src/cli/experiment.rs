@@ -9,7 +9,7 @@ Examples:
   vsteer experiment run huge-pages.toml             Show what would be set and run
   vsteer experiment run huge-pages.toml --yes       Run it
   vsteer experiment report huge-pages.experiment    Show results so far
-  vsteer experiment report --published              Read a published study again from its own tables
+  vsteer experiment report --published              Report a published study, from the tables in it
 
 Each finished run is on disk before the next one starts. Ctrl-C restores all settings. After a crash, use
 `vsteer experiment resume` to continue or `vsteer rollback` to restore the settings.
@@ -63,7 +63,7 @@ Examples:
         /// Folder of the experiment
         #[arg(required_unless_present = "published")]
         folder: Option<PathBuf>,
-        /// Report a published study of host tuning from its own tables
+        /// Report a published study of host tuning, from the tables printed in it
         #[arg(long, conflicts_with = "folder")]
         published: bool,
         /// Print Markdown

@@ -39,7 +39,7 @@ pub struct Steer {
     /// Use the libvirt at URI [default: every VM of this host, with or without libvirt]
     #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,
-    /// Accept this connection URI from the file of service levels, with its parameters (repeatable)
+    /// Open URI, parameters included, if the file of service levels names it (repeatable)
     #[arg(long, value_name = "URI", help_heading = "Source")]
     pub trust_uri: Vec<String>,
 }

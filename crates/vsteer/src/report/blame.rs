@@ -1,6 +1,6 @@
 //! What ran while a VM was ready? One row per VM that waited, one column per culprit, worst first.
 
-use super::markup::{column, esc, name, short, table};
+use super::markup::{column, esc, name, short, table, unsigned_zero};
 use super::{Document, Side, name_of};
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{Culprit, VmId};
@@ -88,7 +88,7 @@ fn matrix(s: &Side) -> String {
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{}</th>{line}{others}<td class=\"n sum\">{:.1}</td></tr>\n",
             name(victim),
-            100.0 * sum
+            unsigned_zero(100.0 * sum)
         ));
     }
     let mut head: String = order

@@ -50,7 +50,7 @@ fn runs_at(uri: &str, vm: &VmId) -> Result<bool, Fault> {
     Ok(listed.iter().map(|vm| &vm.uuid).chain(others).any(|uuid| uuid.eq_ignore_ascii_case(&vm.0)))
 }
 
-/// The same change with `from` as it is now; `None` for a step of another kind.
+/// The same change, with the host where the VM is now as `from`; `None` if the step moves no VM.
 pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Fault>> {
     let of = parts(step)?;
     let said = |from: &str| {

@@ -77,8 +77,7 @@ impl On<'_> {
             "systemctl is-active 'vsteer-undo-*'; cat /proc/$(pgrep -f [_]_watchdog | tail -1)/cgroup",
             |r| r.out.starts_with("active") && r.out.contains("vsteer-undo-"),
         )?;
-        self.host.run("sleep 25")?;
-        self.shares("apply --try from a service undoes itself", "100")?;
+        self.shares_soon(60, "apply --try from a service undoes itself", "100")?;
         self.claim("the system's log names who applied and who undid", "journalctl -t vsteer -o cat", |r| {
             r.out.contains("apply result=done") && r.out.contains("try-watchdog result=undone")
         })?;
@@ -89,8 +88,8 @@ impl On<'_> {
         self.shares("nothing changed then", "100")?;
         self.claim("apply --try in a shell succeeds", "vsteer apply /root/plan.json --try 300s", Ran::is_ok)?;
         self.shares("the change is in force", "50")?;
-        self.claim("the watchdog is asked to end", "pkill -TERM -f [_]_watchdog; sleep 3", Ran::is_ok)?;
-        self.shares("a watchdog that is asked to end undoes at once", "100")?;
+        self.claim("the watchdog is asked to end", "pkill -TERM -f [_]_watchdog", Ran::is_ok)?;
+        self.shares_soon(5, "a watchdog that is asked to end undoes at once", "100")?;
         self.claim(
             "apply --try, then confirm",
             "vsteer apply /root/plan.json --try 60s && vsteer apply /root/plan.json --confirm",

@@ -54,7 +54,11 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         let mut on = On { host, release, vsteer, findings: &mut findings };
         on.installs(&former, &package)?;
         for stage in STAGES.iter().filter(|s| bench.full || s.short) {
-            eprintln!("vsteer-lab: installed: {release}: {}", stage.what);
+            eprintln!(
+                "vsteer-lab: installed: {release}: after {:.0} s: {}",
+                begun.elapsed().as_secs_f64(),
+                stage.what
+            );
             (stage.run)(&mut on)?;
         }
         figures.push(json!({ "release": release, "seconds": begun.elapsed().as_secs_f64() }));
@@ -72,7 +76,7 @@ struct Stage {
 }
 
 /// What follows the installation.
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage { what: "observing two VMs of libvirt", short: true, run: |on| on.observes() },
     Stage { what: "observing from this machine over ssh", short: true, run: |on| on.looks_over_ssh() },
     Stage { what: "trying, confirming and undoing a weight", short: true, run: |on| on.changes() },
@@ -84,8 +88,9 @@ const STAGES: [Stage; 11] = [
     },
     Stage { what: "keeping a service level by the unit", short: false, run: |on| on.steers() },
     Stage { what: "recording by the unit", short: true, run: |on| on.records() },
-    Stage { what: "upgrading the package", short: true, run: |on| on.upgrades() },
-    Stage { what: "rebooting, and cutting the power", short: true, run: |on| on.survives() },
+    Stage { what: "upgrading the package", short: false, run: |on| on.upgrades() },
+    Stage { what: "rebooting", short: false, run: |on| on.reboots() },
+    Stage { what: "cutting the power", short: true, run: |on| on.loses_power() },
     Stage { what: "units that vsteer prints, over a power cut", short: false, run: |on| on.boots() },
     Stage { what: "removing the package", short: true, run: |on| on.leaves() },
 ];
@@ -104,6 +109,11 @@ fn package() -> Result<PathBuf, Fault> {
         Fault::new(FaultKind::NothingThere, format!("{} has no vsteer_*.deb", folder.display()))
             .help("run make packages, and this in the project's folder")
     })
+}
+
+/// What a command did, with the command if that is not what the claim says.
+fn found(script: &str, ran: &Ran, held: bool) -> String {
+    if held { ran.told() } else { format!("`{}`: {}", script.trim(), ran.told()) }
 }
 
 struct On<'a> {
@@ -152,12 +162,36 @@ impl On<'_> {
     ) -> Result<Ran, Fault> {
         let ran = self.host.run_as(user, script, Duration::from_secs(180))?;
         let held = holds(&ran);
-        let found = if held { ran.told() } else { format!("`{}`: {}", script.trim(), ran.told()) };
-        self.findings.claim(format!("{}: {claim}", self.release), held, found);
+        self.findings.claim(format!("{}: {claim}", self.release), held, found(script, &ran, held));
         Ok(ran)
+    }
+
+    /// A claim about what a command prints within some seconds: the command is repeated until it holds.
+    fn claim_soon(
+        &mut self,
+        limit: u64,
+        claim: &str,
+        script: &str,
+        holds: impl Fn(&Ran) -> bool,
+    ) -> Result<(), Fault> {
+        let end = Instant::now() + Duration::from_secs(limit);
+        loop {
+            let ran = self.host.run(script)?;
+            let held = holds(&ran);
+            if !held && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(500));
+                continue;
+            }
+            self.findings.claim(format!("{}: {claim}", self.release), held, found(script, &ran, held));
+            return Ok(());
+        }
     }
 
     fn shares(&mut self, claim: &str, wanted: &str) -> Result<(), Fault> {
         self.claim(claim, SHARES, |r| r.out == wanted).map(|_| ())
+    }
+
+    fn shares_soon(&mut self, limit: u64, claim: &str, wanted: &str) -> Result<(), Fault> {
+        self.claim_soon(limit, claim, SHARES, |r| r.out == wanted)
     }
 }

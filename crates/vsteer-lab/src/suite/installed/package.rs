@@ -52,7 +52,7 @@ impl On<'_> {
         self.claim("systemctl clean removes recordings and no journal", "systemctl stop vsteer-record; systemctl clean --what=state vsteer-record; ls /var/lib | grep vsteer; ls /var/lib/vsteer/journal | wc -l", |r| {
             r.out.lines().next() == Some("vsteer") && r.out.lines().last().is_some_and(|n| n != "0")
         })?;
-        self.claim("installing the same package again keeps state", "apt-get install -y --no-install-recommends --reinstall /root/vsteer.deb >/dev/null; ls /var/lib/vsteer/journal | wc -l", |r| r.out != "0")?;
+        self.claim("installing the package again keeps state", "apt-get install -y --no-install-recommends --reinstall /root/vsteer.deb >/dev/null; ls /var/lib/vsteer/journal | wc -l", |r| r.out != "0")?;
         self.claim(
             "it is removed",
             "apt-get remove -y vsteer >/dev/null; systemctl is-active vsteer-record; command -v vsteer",
@@ -74,9 +74,12 @@ impl On<'_> {
             "apt-get install -y --no-install-recommends /root/vsteer.deb >/dev/null && dpkg-query -W -f '${Version} ${Status}' vsteer",
             |r| r.is_ok() && !r.out.starts_with(FORMER) && r.out.ends_with("install ok installed"),
         )?;
-        self.claim("the recorder runs again, by the new program", "sleep 3; systemctl is-active vsteer-record; ls -l /proc/$(systemctl show -P MainPID vsteer-record)/exe", |r| {
-            r.out.starts_with("active") && !r.out.contains("deleted")
-        })?;
+        self.claim_soon(
+            20,
+            "the recorder runs again, by the new program",
+            "systemctl is-active vsteer-record; ls -l /proc/$(systemctl show -P MainPID vsteer-record)/exe",
+            |r| r.out.starts_with("active") && !r.out.contains("deleted"),
+        )?;
         self.claim(
             "the recording from before can be read",
             "vsteer diagnose /var/lib/vsteer-record/former.vsteer",

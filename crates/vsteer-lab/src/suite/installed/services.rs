@@ -40,9 +40,10 @@ impl On<'_> {
             "systemctl start vsteer-record && systemctl is-active vsteer-record",
             |r| r.out == "active",
         )?;
-        self.claim(
+        self.claim_soon(
+            20,
             "it has recorded both VMs",
-            "sleep 5; vsteer replay /var/lib/vsteer-record/current.vsteer",
+            "vsteer replay /var/lib/vsteer-record/current.vsteer",
             |r| r.out.contains("spin") && r.out.contains("tick"),
         )?;
         self.claim(
@@ -50,9 +51,13 @@ impl On<'_> {
             "systemctl restart vsteer-record && ls /var/lib/vsteer-record",
             |r| r.out.contains("current.vsteer") && r.out.contains("former.vsteer"),
         )?;
-        self.claim("killed, systemd starts it again", "systemctl kill -s KILL vsteer-record; sleep 45; systemctl is-active vsteer-record; systemctl show -P NRestarts vsteer-record", |r| {
-            r.out == "active\n1"
-        })?;
+        self.host.run("systemctl kill -s KILL vsteer-record")?;
+        self.claim_soon(
+            90,
+            "killed, systemd starts it again",
+            "systemctl is-active vsteer-record; systemctl show -P NRestarts vsteer-record",
+            |r| r.out == "active\n1",
+        )?;
         self.claim(
             "the recording that was cut short can be read",
             "vsteer diagnose /var/lib/vsteer-record/former.vsteer",
@@ -66,7 +71,7 @@ impl On<'_> {
         Ok(())
     }
 
-    pub(super) fn survives(&mut self) -> Result<(), Fault> {
+    pub(super) fn reboots(&mut self) -> Result<(), Fault> {
         self.host.reboot()?;
         let running = "systemctl is-active vsteer-record; systemctl --failed --no-legend; virsh -q list --name | sort | xargs";
         self.claim(
@@ -75,15 +80,14 @@ impl On<'_> {
             |r| r.out == "active\nspin tick",
         )?;
         self.claim(
-            "it has recorded the VMs that started after it",
-            "sleep 20; vsteer replay /var/lib/vsteer-record/current.vsteer",
-            |r| r.out.contains("spin") && r.out.contains("tick"),
-        )?;
-        self.claim(
             "the recording before the reboot can be read",
             "vsteer diagnose /var/lib/vsteer-record/former.vsteer",
             Ran::is_ok,
         )?;
+        Ok(())
+    }
+
+    pub(super) fn loses_power(&mut self) -> Result<(), Fault> {
         self.claim(
             "a plan is applied again",
             &format!("{PLAN} >/dev/null && vsteer apply /root/plan.json --yes && sync"),
@@ -94,6 +98,12 @@ impl On<'_> {
             "after a power cut the recorder runs and no unit failed",
             "systemctl is-active vsteer-record; systemctl --failed --no-legend",
             |r| r.out == "active",
+        )?;
+        self.claim_soon(
+            60,
+            "it has recorded the VMs that started after it",
+            "vsteer replay /var/lib/vsteer-record/current.vsteer",
+            |r| r.out.contains("spin") && r.out.contains("tick"),
         )?;
         self.claim("the journal names the plan that was applied", "vsteer rollback --list", |r| {
             r.is_ok() && r.out.contains("plan ")
@@ -119,12 +129,9 @@ impl On<'_> {
             let weight = |n: usize| r.out.lines().nth(n).and_then(|l| l.parse::<u64>().ok());
             matches!((weight(0), weight(1)), (Some(spin), Some(tick)) if spin < 100 && tick > 100)
         })?;
-        self.claim(
-            "killed, its watchdog gives the weights back",
-            &format!("systemctl kill -s KILL vsteer-steer@web; sleep 6; {weights}"),
-            |r| r.out == "100\n100",
-        )?;
-        self.claim("systemd starts it again", "sleep 8; systemctl is-active vsteer-steer@web", |r| {
+        self.host.run("systemctl kill -s KILL vsteer-steer@web")?;
+        self.claim_soon(8, "killed, its watchdog gives the weights back", weights, |r| r.out == "100\n100")?;
+        self.claim_soon(30, "systemd starts it again", "systemctl is-active vsteer-steer@web", |r| {
             r.out == "active"
         })?;
         self.claim(
