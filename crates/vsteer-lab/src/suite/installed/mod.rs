@@ -24,7 +24,7 @@ pub const CASE: Case = Case {
     name: "installed",
     doc: "the package on a Debian host with systemd: install, observe, change, undo, record, reboot, remove",
     in_test: true,
-    minutes: Minutes::new(9.0, 42.0),
+    minutes: Minutes::new(5.0, 35.0),
     beside: true,
     run,
 };
