@@ -13,7 +13,7 @@
 //! Left out: devices and their locality, memory-side caches, page sizes, latencies and bandwidths of memory (HMAT).
 
 use crate::cpuset::CpuSet;
-use crate::fault::{Fault, FaultKind};
+use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,10 +8,12 @@
 //! Idea: a flight recorder keeps everything for a short time and something for a long time. Left out: parentheses,
 //! arithmetic, and conditions on pCPUs or the host.
 
+pub mod quantity;
+
 use crate::model::{self, VmModel};
 use crate::nouns::{Batch, Collector, HostConfig, VmId};
-use crate::quantity::{Kind, QUANTITIES, Quantity};
 use crate::{Fault, FaultKind};
+use quantity::{Kind, QUANTITIES, Quantity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

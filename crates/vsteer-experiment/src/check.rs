@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_quantity_is_a_measure() {
-        for q in vsteer_core::quantity::QUANTITIES {
+        for q in vsteer_core::trigger::quantity::QUANTITIES {
             let text = SMALL.replace(
                 "[workload]",
                 &format!("[[measure]]\nname = \"m\"\nof = {{ {} = \"web*\" }}\n[workload]", q.name),

@@ -1,13 +1,13 @@
 //! Where does a measured number come from? The value of `of` in an experiment's file.
 //!
 //! The file holds one key with its value, `{ printed = "{} MB/s" }`, or only the word `"time"`. The names of the observer's
-//! quantities are keys too, so a new row in [`vsteer_core::quantity::QUANTITIES`] is a measure at once.
+//! quantities are keys too, so a new row in [`vsteer_core::trigger::quantity::QUANTITIES`] is a measure at once.
 
 use serde::de::{EnumAccess, Error, VariantAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use vsteer_core::counted::Event;
-use vsteer_core::quantity::{QUANTITIES, Quantity};
+use vsteer_core::trigger::quantity::{QUANTITIES, Quantity};
 
 /// Source of a measured number.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use vsteer_core::model::{HostModel, VmModel};
 use vsteer_core::nouns::{HostConfig, VmConfig};
-use vsteer_core::quantity::{Kind, Quantity};
+use vsteer_core::trigger::quantity::{Kind, Quantity};
 
 /// vCPUs of a VM.
 fn vcpus(vm: &VmConfig) -> usize {

@@ -10,7 +10,7 @@
 //! GAP(ssh-audit): no request reads files for `audit` and `capture`. Left out: hosts that only a URI leads to (vSphere, captured hosts). Ask those from here.
 
 use crate::backend::{Host, Request as Asked, Timers};
-use crate::backends;
+use crate::hypervisors;
 use crate::privilege::confine;
 use crate::remote::wire::{Answer, Hello, Lines, Open, PROTOCOL, Request, Speaker, VERSION};
 use crate::remote::wire::{line_of, timeout, write_within};
@@ -41,9 +41,9 @@ pub struct Terms<'a> {
 /// Opens the host that this program runs on, and drops the privileges that observing it no longer needs.
 ///
 /// # Errors
-/// As [`backends::open`] and [`confine`].
+/// As [`hypervisors::open`] and [`confine`].
 pub fn open_here(open: &Open, timers: Option<Timers>) -> Result<Box<dyn Host>, Fault> {
-    let mut host = backends::open(&Asked {
+    let mut host = hypervisors::open(&Asked {
         collector: open.collector,
         vms: open.vms.clone(),
         light: open.light,

@@ -1,6 +1,6 @@
 //! What does vsteer need to know of a hypervisor? How a user names it, how it is recognised, opened and changed.
 //!
-//! Each hypervisor is one folder and one line of [`crate::backends::BACKENDS`]. Commands ask the table and the traits
+//! Each hypervisor is one folder and one line of [`crate::hypervisors::BACKENDS`]. Commands ask the table and the traits
 //! of this file, so no command contains a `match` on a hypervisor.
 //!
 //! Left out: the table itself. It uses the folders, and the folders use this file.

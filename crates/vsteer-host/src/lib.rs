@@ -6,11 +6,11 @@
 pub mod actuate;
 pub mod agent;
 pub mod backend;
-pub mod backends;
 pub mod captured;
 pub mod counted;
 pub mod follow;
 mod http;
+pub mod hypervisors;
 pub mod knob;
 pub mod kvm;
 pub mod lasting;

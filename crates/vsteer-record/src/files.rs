@@ -1,8 +1,8 @@
 //! Reads files of others within a limit, and writes an output file as a whole.
 //!
 //! Writing: the bytes go into a new file beside the old one, which replaces it by a rename after a sync. So at any moment
-//! there is the old file or the new one. A full disk never costs a good file, and a symbolic link in the last component is replaced, not followed. A terminal, pipe or
-//! `/dev/null` is written directly.
+//! there is the old file or the new one. A full disk never costs a good file, and a symbolic
+//! link in the last component is replaced, not followed. A terminal, pipe or `/dev/null` is written directly.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
@@ -10,6 +10,7 @@ use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use vsteer_core::limits;
+use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 
 /// Reads a file, `most` bytes of it at most.
@@ -18,6 +19,22 @@ use vsteer_core::{Fault, FaultKind};
 /// As the system says; `InvalidData` for a larger file.
 pub fn read_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     within(File::open(path)?, most)
+}
+
+/// Reads a plan that `vsteer plan -o FILE` wrote.
+///
+/// # Errors
+/// `NothingThere` if the file does not exist, `BadInput` if it is not a plan.
+pub fn read_plan(path: &Path) -> Result<Plan, Fault> {
+    const HELP: &str = "name a file that `vsteer plan -o FILE` wrote";
+    let bytes = read_at_most(path, limits::PLAN)
+        .map_err(|e| Fault::io(format!("cannot read the plan {}", path.display()), &e).help(HELP))?;
+    let not_one = |why: &dyn std::fmt::Display| {
+        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display())).because(why).help(HELP)
+    };
+    let plan: Plan = serde_json::from_slice(&bytes).map_err(|e| not_one(&e))?;
+    Plan::check_id(&plan.id).map_err(|fault| not_one(&fault))?;
+    Ok(plan)
 }
 
 /// Opens an ordinary file. A recording may come from anybody: a pipe would block, a device may have no end, and a

@@ -10,7 +10,6 @@ mod folder;
 mod marks;
 pub mod own_folder;
 mod parts;
-pub mod plan;
 pub mod prometheus;
 pub mod scraped;
 mod table;

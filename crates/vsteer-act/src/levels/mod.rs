@@ -32,7 +32,7 @@ use vsteer_core::nouns::{Batch, HostConfig, VmConfig};
 use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
-use vsteer_host::backends;
+use vsteer_host::hypervisors;
 use vsteer_host::pace::{Pace, due};
 use vsteer_sla::control::Decision;
 use vsteer_sla::driven;
@@ -141,7 +141,7 @@ impl<'a> Keeper<'a> {
     /// Logs, histograms or VMs that are not there; `Unsupported` for a host whose weights cannot be steered.
     pub fn open(asked: Asked<'a>) -> Result<Keeper<'a>, Fault> {
         let Asked { sla, connect, .. } = asked;
-        let backend = backends::of_changing(connect)?;
+        let backend = hypervisors::of_changing(connect)?;
         if !backend.steers {
             let what = format!("cannot steer weights on {}", backend.name);
             return Err(

@@ -7,11 +7,11 @@
 
 use std::sync::LazyLock;
 use std::time::Duration;
-use vsteer_core::screen::COLUMNS;
 use vsteer_core::setting::uri;
 use vsteer_core::size::bytes;
 use vsteer_core::span::duration;
 use vsteer_core::thresholds::{self, THRESHOLDS, Threshold, Thresholds, Unit};
+use vsteer_core::top_columns::COLUMNS;
 
 /// What a value is. Every value is text, or a list of texts, in the form that the option takes.
 #[derive(Clone, Copy)]

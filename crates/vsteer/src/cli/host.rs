@@ -69,7 +69,7 @@ fn connect_help() -> String {
     format!(
         "Observe the host at URI, or with this name in the configuration [default: this host]\n\n\
         `top`, `diagnose` and `record` take several: repeat the option.\n\n{}",
-        vsteer_host::backends::help()
+        vsteer_host::hypervisors::help()
     )
 }
 

@@ -4,7 +4,7 @@ use super::host::Source;
 use super::words::{bytes, duration};
 use clap::Args;
 use std::path::{Path, PathBuf};
-use vsteer_core::quantity::QUANTITIES;
+use vsteer_core::trigger::quantity::QUANTITIES;
 #[cfg(feature = "host")]
 use vsteer_host::recorder::Asked;
 use vsteer_record::config::default_of;

@@ -5,7 +5,7 @@ use super::words::duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
-use vsteer_core::screen::COLUMNS;
+use vsteer_core::top_columns::COLUMNS;
 use vsteer_record::config::default_of;
 
 #[derive(Debug, Args)]

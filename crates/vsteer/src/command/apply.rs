@@ -13,9 +13,9 @@ use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 use vsteer_host::backend::{self, Changing, Request};
-use vsteer_host::backends;
+use vsteer_host::hypervisors;
 use vsteer_host::knob::Knobs;
-use vsteer_record::plan::read;
+use vsteer_record::files::read_plan;
 
 /// Hidden first word of the watchdog's command line: see [`watchdog`].
 pub const WATCHDOG: &str = "__watchdog";
@@ -36,7 +36,7 @@ pub fn open_actuator(
     if plan.is_some_and(is_of_host) {
         return Ok(Box::new(Knobs));
     }
-    backends::change(&request(connect, login, secret), None).map(|opened| opened.actuator)
+    hypervisors::change(&request(connect, login, secret), None).map(|opened| opened.actuator)
 }
 
 /// Opens what the plan is applied with, and reads how the host is set up now.
@@ -48,7 +48,7 @@ fn open_for(plan: Plan, a: &Apply) -> Result<(Plan, HostConfig, Changing), Fault
             Changing { actuator, now: None, plan: None, connect: None, secret: None, notes: Vec::new() };
         return Ok((plan, now, opened));
     }
-    let mut opened = backends::change(&request(a.connect.as_deref(), &a.login, None), Some(plan))?;
+    let mut opened = hypervisors::change(&request(a.connect.as_deref(), &a.login, None), Some(plan))?;
     tell(std::mem::take(&mut opened.notes));
     let plan = opened.plan.take().expect("a backend returns the plan that it was given");
     let now = opened.now.take().expect("a backend that is given a plan reads the settings");
@@ -57,7 +57,7 @@ fn open_for(plan: Plan, a: &Apply) -> Result<(Plan, HostConfig, Changing), Fault
 
 /// Opens what changes this host, and reads how it is set up.
 pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fault> {
-    let opened = backends::change(&Request::of(connect), None)?;
+    let opened = hypervisors::change(&Request::of(connect), None)?;
     let now = opened.now.ok_or_else(|| {
         Fault::new(
             FaultKind::Unsupported,
@@ -78,7 +78,7 @@ fn is_of_host(plan: &Plan) -> bool {
 /// # Errors
 /// As [`vsteer_act::apply`].
 pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
-    let plan = read(&a.plan)?;
+    let plan = read_plan(&a.plan)?;
     if a.confirm {
         let folder = journal_folder();
         let mut journal = Journal::open(&folder.join(format!("{}.journal", plan.id))).map_err(|fault| {

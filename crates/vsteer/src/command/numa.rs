@@ -16,7 +16,7 @@ use vsteer_core::plural::counted;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 #[cfg(feature = "host")]
-use vsteer_host::{backend::Described, backends};
+use vsteer_host::{backend::Described, hypervisors};
 
 /// Says.
 ///
@@ -26,7 +26,7 @@ pub fn run(a: &Numa, thresholds: Thresholds, json: bool) -> Result<(), Fault> {
     #[cfg(feature = "host")]
     source::need_one(&a.window.source)?;
     #[cfg(feature = "host")]
-    if let Some(described) = backends::settings(&source::request(&a.window.source)) {
+    if let Some(described) = hypervisors::settings(&source::request(&a.window.source)) {
         return of_settings(a, &described?, json);
     }
     let (nodes, host, vms) = match &a.host {

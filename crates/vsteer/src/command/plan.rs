@@ -23,7 +23,7 @@ use vsteer_core::setting::{Scope, Step};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 #[cfg(feature = "host")]
-use vsteer_host::backends::is_changed_there;
+use vsteer_host::hypervisors::is_changed_there;
 use vsteer_sim::forecast::cosched::Cosched;
 use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 

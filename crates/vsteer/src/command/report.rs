@@ -20,13 +20,13 @@ const EXCERPT_NS: u64 = 1_000_000_000;
 /// Reports.
 ///
 /// # Errors
-/// As [`source::read`] and [`vsteer_record::plan::read`]; when the file cannot be written.
+/// As [`source::read`] and [`vsteer_record::files::read_plan`]; when the file cannot be written.
 pub fn run(a: &Report, thresholds: Thresholds, json: bool) -> Result<(), Fault> {
     let alone = a.after.is_none();
     let before = side(&a.before, if alone { "Recording" } else { "Before" })?;
     let after = a.after.as_deref().map(|p| side(p, "After")).transpose()?;
     let plan = match &a.plan {
-        Some(path) => Some((vsteer_record::plan::read(path)?, false)),
+        Some(path) => Some((vsteer_record::files::read_plan(path)?, false)),
         None if alone => propose(&before, thresholds).map(|p| (p, true)),
         None => None,
     };

@@ -3,7 +3,7 @@
 use crate::cli::{CollectorChoice, Source, TopologyArgs};
 use crate::source::open_host;
 use vsteer_core::Fault;
-use vsteer_host::backends;
+use vsteer_host::hypervisors;
 use vsteer_host::root::Root;
 
 /// Prints the topology.
@@ -16,7 +16,7 @@ pub fn run(a: &TopologyArgs, json: bool) -> Result<(), Fault> {
             let source = Source {
                 copy_vsteer: a.copy_vsteer,
                 // Nothing is counted, so the collector that needs no privilege is enough.
-                collector: if backends::is_changed_there(Some(uri)) {
+                collector: if hypervisors::is_changed_there(Some(uri)) {
                     CollectorChoice::Schedstat
                 } else {
                     CollectorChoice::Auto

@@ -27,7 +27,7 @@ pub fn compare(
 /// As [`source::read`], [`of_one_host`] and [`compare`]; `NothingThere` where nothing was compared: that is no verdict.
 pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     let read = |p: &Path| source::whole(source::read(p)?);
-    let plan = a.plan.as_deref().map(vsteer_record::plan::read).transpose()?;
+    let plan = a.plan.as_deref().map(vsteer_record::files::read_plan).transpose()?;
     let (before, after) = (read(&a.before)?, read(&a.after)?);
     of_one_host(&before.config, &after.config, plan.as_ref())?;
     let verdict = compare(&before, &after, plan.as_ref())?;

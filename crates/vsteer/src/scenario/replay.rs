@@ -205,7 +205,7 @@ pub fn run(
     let later = change.under.map(|p| source::whole(source::read(p)?)).transpose()?;
     let config = &recorded.stretch.config;
     let changed = match (change.plan, &later) {
-        (Some(path), _) => Some(fluid::after(config, &vsteer_record::plan::read(path)?.steps)),
+        (Some(path), _) => Some(fluid::after(config, &vsteer_record::files::read_plan(path)?.steps)),
         (None, Some(later)) => Some(same_threads(config, &later.config)?),
         (None, None) => (!change.set.is_empty()).then(|| config.clone()),
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
-use vsteer_host::backends;
+use vsteer_host::hypervisors;
 use vsteer_host::pace::{Pace, due};
 use vsteer_host::privilege::confine;
 use vsteer_host::several;
@@ -44,7 +44,7 @@ pub fn need_one(source: &Source) -> Result<(), Fault> {
 /// prefers carry what their timers asked for and got.
 ///
 /// # Errors
-/// As [`backends::open`].
+/// As [`hypervisors::open`].
 pub fn open_host(source: &Source) -> Result<Box<dyn Host>, Fault> {
     open_host_with(source, None)
 }
@@ -63,7 +63,8 @@ pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Box<
 /// # Errors
 /// As [`open_host_with`].
 pub fn open_one_of(source: &Source, name: &str, event_buffer: Option<u64>) -> Result<Box<dyn Host>, Fault> {
-    let mut host = backends::open(&Request { event_buffer, timers: Some(timer_counts), ..request(source) })?;
+    let mut host =
+        hypervisors::open(&Request { event_buffer, timers: Some(timer_counts), ..request(source) })?;
     tell(host.take_notes().into_iter().map(|note| format!("{name}: {note}")).collect());
     Ok(host)
 }
@@ -71,9 +72,9 @@ pub fn open_one_of(source: &Source, name: &str, event_buffer: Option<u64>) -> Re
 /// Opens what is asked for and prints its notes on standard error.
 ///
 /// # Errors
-/// As [`backends::open`].
+/// As [`hypervisors::open`].
 pub fn opened(request: &Request) -> Result<Box<dyn Host>, Fault> {
-    let mut host = backends::open(request)?;
+    let mut host = hypervisors::open(request)?;
     tell(host.take_notes());
     Ok(host)
 }

@@ -7,7 +7,7 @@ use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::numa::load::home;
-pub use vsteer_core::screen::COLUMNS;
+pub use vsteer_core::top_columns::COLUMNS;
 use vsteer_core::visible::{self, csv_cell};
 
 /// What the columns mean, for the help of the live table.
