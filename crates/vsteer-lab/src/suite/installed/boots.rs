@@ -35,7 +35,7 @@ impl On<'_> {
     pub(super) fn boots(&mut self) -> Result<(), Fault> {
         self.claim("the printed unit for real-time VMs starts", UNITS, Ran::is_ok)?;
         let one_of_both = |r: &Ran| r.out.starts_with("SCHED_RR") && r.out.ends_with("SCHED_OTHER");
-        self.claim("it gives its VM the class, and no other VM", CLASSES, one_of_both)?;
+        self.claim_soon(20, "it gives its VM the class, and no other VM", CLASSES, one_of_both)?;
         self.claim(
             "an experiment runs, and a setting of it is in force",
             "cd /root && systemd-run -q --unit=first -p WorkingDirectory=/root vsteer experiment run swap.toml -o swap.experiment --yes && \
@@ -50,7 +50,7 @@ impl On<'_> {
             |r| r.out.starts_with("success\n0\n") && r.out.contains("swappiness"),
         )?;
         self.claim("its setting is as it was before", "sysctl -n vm.swappiness", |r| r.out == "60")?;
-        self.claim("real-time VMs have their class again after the boot", CLASSES, one_of_both)?;
+        self.claim_soon(20, "real-time VMs have their class again after the boot", CLASSES, one_of_both)?;
         self.claim(
             "stopped, the unit gives the class back",
             &format!("systemctl disable -q --now vsteer-realtime; sleep 3; {CLASSES}"),

@@ -51,6 +51,12 @@ impl On<'_> {
             "systemctl restart vsteer-record && ls /var/lib/vsteer-record",
             |r| r.out.contains("current.vsteer") && r.out.contains("former.vsteer"),
         )?;
+        self.claim_soon(
+            30,
+            "a recording can be read while it is made",
+            "vsteer diagnose /var/lib/vsteer-record/current.vsteer",
+            Ran::is_ok,
+        )?;
         self.host.run("systemctl kill -s KILL vsteer-record")?;
         self.claim_soon(
             90,
