@@ -10,6 +10,7 @@ use crate::forecast::Forecast;
 use crate::model::{HostModel, Shares, VmModel, series};
 use crate::nouns::{Batch, HostConfig, VmConfig, VmId};
 use crate::plan::Plan;
+use crate::plural::counted;
 use crate::stats::{Comparison, compare};
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
@@ -276,9 +277,9 @@ fn compare_all<'a>(
             match compare(&a, &b) {
                 Some(comparison) => compared.push(Compared { vm, quantity, with_limited, comparison }),
                 None => not(format!(
-                    "{}: {} and {} samples are too few; record for longer",
+                    "{}: {} before and {} after are too few; record for longer",
                     if quantity == Quantity::Ready { "ready" } else { "run" },
-                    a.len(),
+                    counted(a.len(), "sample"),
                     b.len()
                 )),
             }

@@ -31,6 +31,7 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::plural::counted;
 use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
 
@@ -518,12 +519,16 @@ pub(crate) fn stream(
                 // Arrow's reader also takes a cut between two batches, or in the first bytes of one, for the
                 // end of the stream.
                 if !parts.ends_with(name, END) {
-                    notes.push(format!("{}: not closed, ends after {whole} batches", path.display()));
+                    notes.push(format!(
+                        "{}: not closed, ends after {}",
+                        path.display(),
+                        counted(whole, "batch")
+                    ));
                 }
                 return;
             }
             Err(e) => {
-                notes.push(format!("{}: unreadable after {whole} batches: {e}", path.display()));
+                notes.push(format!("{}: unreadable after {}: {e}", path.display(), counted(whole, "batch")));
                 return;
             }
         }
@@ -550,7 +555,7 @@ fn read_segment(parts: &Parts, number: u32, batches: &mut Vec<Batch>, notes: &mu
                 .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)));
             if let Err(e) = read {
                 let path = parts.path(&segment_name(table, number));
-                notes.push(format!("{}: unreadable after {i} batches: {e}", path.display()));
+                notes.push(format!("{}: unreadable after {}: {e}", path.display(), counted(i, "batch")));
                 return;
             }
             if let Some((mono_ns, unix_ns)) = crate::table::stamp_of(rows) {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 use vsteer_core::Fault;
+use vsteer_core::plural::counted;
 use vsteer_core::requests::Answered;
 use vsteer_record::access_log::{self, Request, checked_clock};
 
@@ -32,7 +33,8 @@ impl FromStr for Log {
 pub fn read(log: &Log, named: Option<&str>) -> Result<Vec<Answered>, Fault> {
     let (all, odd) = access_log::read(&log.file, named)?;
     if odd > 0 {
-        eprintln!("vsteer: {}: skipped {odd} lines that do not match the format", log.file.display());
+        let lines = counted(odd, "line");
+        eprintln!("vsteer: {}: skipped {lines} in another format", log.file.display());
     }
     Ok(all)
 }

@@ -22,6 +22,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::files;
 use vsteer_record::xentrace::account::Accounts;
@@ -97,8 +98,9 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
     }
     if lost > 0 {
         notes.push(format!(
-            "{}: Xen dropped {lost} records for lack of room: some waits are missing",
-            file.display()
+            "{}: Xen dropped {} for lack of room: some waits are missing",
+            file.display(),
+            counted(lost, "record")
         ));
     }
     let config = told.listed.config()?;

@@ -11,6 +11,7 @@ use crate::files;
 use std::io::BufReader;
 use std::path::Path;
 use vsteer_core::limits;
+use vsteer_core::plural::counted;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 
@@ -113,7 +114,7 @@ pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), 
     if all.is_empty() {
         let what = format!("the log {} holds no request", file.display());
         return Err(Fault::new(FaultKind::BadInput, what)
-            .because(format!("{odd} lines do not match the format"))
+            .because(format!("the format does not match {}", counted(odd, "line")))
             .help("give --format as in the server's LogFormat or log_format"));
     }
     Ok((all, odd))

@@ -5,6 +5,7 @@ use crate::interrupt::Interrupt;
 use std::path::Path;
 use std::time::Instant;
 use vsteer_core::Fault;
+use vsteer_core::plural::counted;
 use vsteer_experiment::audit::WANTED;
 use vsteer_host::captured::capture::{Asked, capture};
 use vsteer_host::pace::Pace;
@@ -33,9 +34,9 @@ pub fn run(a: &Capture, json: bool) -> Result<(), Fault> {
     }
     let kb = captured.bytes.div_ceil(1024);
     eprintln!(
-        "vsteer: captured {} VMs in {} files, {kb} KB, in {}",
-        captured.vms,
-        captured.files,
+        "vsteer: captured {} in {}, {kb} KB, in {}",
+        counted(captured.vms, "VM"),
+        counted(captured.files, "file"),
         a.output.display()
     );
     captured.unread.iter().for_each(|u| eprintln!("vsteer: cannot read {u}"));

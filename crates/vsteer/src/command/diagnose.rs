@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use vsteer_core::Fault;
 use vsteer_core::diagnose::{Finding, diagnose};
 use vsteer_core::model::HostModel;
+use vsteer_core::plural::counted;
 use vsteer_core::thresholds::Thresholds;
 
 /// Diagnoses. `thresholds`: those of the configuration.
@@ -21,7 +22,8 @@ pub fn run(a: &Diagnose, mut thresholds: Thresholds, json: bool) -> Result<ExitC
         let marks = vsteer_record::read_marks(folder)?.len();
         if marks > 0 {
             eprintln!(
-                "vsteer: the recording has {marks} marks; to list them: vsteer replay {} --marks",
+                "vsteer: the recording has {}; to list them: vsteer replay {} --marks",
+                counted(marks, "mark"),
                 folder.display()
             );
         }

@@ -6,6 +6,7 @@ use crate::text::print_rows;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::nouns::Batch;
+use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind, model};
 use vsteer_record::esxtop;
 
@@ -64,7 +65,7 @@ pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bo
             .zip(batches.last())
             .map_or(0.0, |(a, b)| b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9);
         return Err(Fault::new(FaultKind::BadInput, "the recording is shorter than one interval")
-            .because(format!("{} samples over {seconds:.1} s", batches.len()))
+            .because(format!("{} over {seconds:.1} s", counted(batches.len(), "sample")))
             .help("use a shorter --interval"));
     }
     Ok(())

@@ -16,6 +16,7 @@ pub use plan::plan;
 pub use top::{COLUMNS, COLUMNS_HELP, Row, host_rows, node_rows, shown, vm_rows};
 pub use top::{csv_header, print_rows};
 pub use verdict::verdict;
+use vsteer_core::plural::counted;
 use vsteer_core::visible::json;
 use vsteer_record::EventSummary;
 
@@ -36,9 +37,9 @@ pub fn switches_recorded(e: &EventSummary) -> String {
         format!("; recorded plus lost are {:.3} % of the kernel's own count", 100.0 * c)
     });
     format!(
-        "recorded {} context switches and {} wake-ups; lost {} ({:.2} %); inferred {} that the kernel did not report{compared}",
-        e.recorded,
-        e.wake_ups,
+        "recorded {} and {}; lost {} ({:.2} %); inferred {} that the kernel did not report{compared}",
+        counted(e.recorded, "context switch"),
+        counted(e.wake_ups, "wake-up"),
         e.lost,
         100.0 * e.lost as f64 / all,
         e.unseen,
