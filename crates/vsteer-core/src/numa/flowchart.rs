@@ -7,9 +7,9 @@
 //! 3. Has some other node enough idle CPUs for this VM? Yes: migrate it there and set its node affinity.
 //! 4. No: scheduling cannot fix it. Reduce the total of vCPUs, or upgrade the server's CPUs.
 //!
-//! The flowchart is applied to one VM after another, longest wait first. Each sees the moves of those before it. Idle CPUs are the measured ones less
-//! the use of VMs moved there. It counts vCPUs, not their demand: on its own testbed two moves removed all waits,
-//! but left 24 vCPUs on 18 cores, so it ends in step 4.
+//! The flowchart is applied to one VM after another, longest wait first. Each sees the moves of those before
+//! it. Idle CPUs are the measured ones less the use of VMs moved there. It counts vCPUs, not their demand: on
+//! its own testbed two moves removed all waits, but left 24 vCPUs on 18 cores, so it ends in step 4.
 
 use super::load::{Guest, Load};
 use crate::nouns::VmId;
