@@ -65,7 +65,7 @@ thresholds! {
     Time wake_p99_sleeper_ns = 2e6, "From wake-up to running, 99th percentile, of a VM that mostly sleeps: above it the VM waits too long.";
     Share sleeper_run = 0.35, "A VM mostly sleeps if no vCPU runs for more than this.";
     Share sleeper_asleep = 0.40, "A VM mostly sleeps if every vCPU sleeps for at least this.";
-    Share wakes_matter_run = 0.50, "Late wake-ups of a VM matter if its vCPUs run for less than this on average.";
+    Share wakes_matter_run = 0.50, "Report late wake-ups of a VM if its vCPUs run for less than this share of the time.";
     Share pcpu_busy = 0.90, "A pCPU that is busy for more than this is full.";
     Share steal = 0.02, "Time stolen from a pCPU.";
     Share memory_local = 0.80, "Local share of a VM's memory; a VM below it has remote memory (VMware's warning level).";

@@ -104,7 +104,7 @@ impl SwitchRecorder {
         Ok(SwitchRecorder { shared, thread, kernel_before })
     }
 
-    /// Which threads are VMs', from now on.
+    /// Says which threads belong to VMs, from now on.
     pub fn set_config(&self, config: &HostConfig) {
         *self.shared.roles.lock().expect("no holder of this lock panics") = roles(config);
     }

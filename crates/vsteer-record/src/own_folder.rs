@@ -111,7 +111,7 @@ impl OwnFolder {
         if held.is_dir() { held } else { self.shown.clone() }
     }
 
-    /// `text` with the name that people know in place of [`OwnFolder::path`].
+    /// `text`, with each [`OwnFolder::path`] replaced by the path that people know.
     pub fn named(&self, text: &str) -> String {
         shown(text, &self.shown)
     }

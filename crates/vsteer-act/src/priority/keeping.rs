@@ -188,7 +188,7 @@ impl<'a> Keeping<'a> {
         let now = self.host.sample()?;
         let Some(before) = self.last.take() else { return Ok(true) };
         let pair = [before, now];
-        // Two samples of a host that has just got its first VM may have nothing in common.
+        // Two samples of a host that has just got its first VM may share no thread.
         if let Ok(model) = model::derive(&self.config, &self.host.collector(), &pair) {
             self.priority.shares(&self.config, &model)?;
         }

@@ -21,7 +21,7 @@ fn folder(path: &str) -> Result<(), String> {
     std::fs::create_dir_all(path).map_err(|e| format!("making the cgroup {path}: {e}"))
 }
 
-/// Makes the group that holds all others.
+/// Makes the parent of all other groups.
 ///
 /// # Errors
 /// When the kernel has no CPU controller.

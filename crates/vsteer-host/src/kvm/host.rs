@@ -142,7 +142,7 @@ impl KvmHost {
         foreign || nodes > 1 || proc_is_hidden(root)
     }
 
-    /// Could asking a libvirt start its daemon, which then inherits all limits? A client starts the daemon of a user's
+    /// Could a query to libvirt start its daemon, which would then inherit what confines this process? A client starts the daemon of a user's
     /// own session.
     pub(super) fn may_start_libvirt(&self) -> bool {
         self.inventory.uris().iter().any(|uri| uri.contains("/session"))

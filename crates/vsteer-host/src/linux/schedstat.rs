@@ -154,7 +154,7 @@ pub fn counters(reading: Reading) -> ThreadCounters {
     }
 }
 
-/// Describes what polling measures, and why it lacks the rest. `counts`: does the kernel count run delay?
+/// Describes what polling measures, and why it cannot measure the rest. `counts`: does the kernel count run delay?
 /// `of`: an example of a reading.
 pub fn collector(counts: bool, of: Reading) -> Collector {
     let measured = counters(of);

@@ -51,7 +51,7 @@ pub struct Variable {
 /// A row of the table.
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// The table of the file that has it.
+    /// The table of the configuration file that contains this key.
     pub section: &'static str,
     /// Its name there.
     pub name: &'static str,

@@ -296,8 +296,8 @@ fn shares(weight: Option<u32>, vcpus: u32) -> i64 {
 }
 
 impl Esxi {
-    /// The next vCPU on `p`: the one for which it is reserved, otherwise the one that used least. `stays`
-    /// wins a tie, and wins against any vCPU that is not far enough behind to preempt.
+    /// The next vCPU on `p`: the one for which it is reserved, otherwise the one that used least. The vCPU `stays` wins a
+    /// tie; only one that is far enough behind in CPU time preempts it.
     fn best(&self, view: &View<'_>, p: Pcpu, stays: u32) -> u32 {
         let kept = self.kept[p.i()];
         if kept != NONE && self.units[kept as usize].is == Is::Ready {

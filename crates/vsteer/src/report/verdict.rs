@@ -89,7 +89,7 @@ pub fn body(v: &Verdict) -> String {
     out.push_str(&format!(
         "<p class=\"note\">Less ready and more run are better. The probability of any false “better” or “worse” in this table is \
 {:.0} % at most; a real difference as large as the smallest visible one is found with {:.0} %. Differences below {:.0} % of a \
-pCPU are called none. Means of blocks of samples, long enough to be nearly independent, are compared by a t test for unequal variances.</p>\n",
+pCPU are called none. Samples are averaged in blocks, each long enough to be nearly independent; a t test for unequal variances compares the averages.</p>\n",
         100.0 * v.options.alpha,
         100.0 * v.options.power,
         100.0 * v.options.least

@@ -36,7 +36,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Requests of each VM per second, and their times, s: the first VM's exceed its level.
 const RATE_HZ: f64 = 20.0;
 const TOOK_S: (f64, f64) = (0.100, 0.060);
-/// A level that is missed only slightly, so that weights can fix it however busy the host is.
+/// A service level that is missed only slightly, so that weights can fix it however busy the host is.
 const LEVELS_MS: (u32, u32) = (95, 400);
 
 fn failed(what: impl Into<String>) -> Fault {
