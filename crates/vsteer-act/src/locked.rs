@@ -1,7 +1,6 @@
 //! A file that only this process may write.
 //!
-//! The lock belongs to the open file description (flock(2)), which a forked process shares until it executes its
-//! program. So closing the file is not enough: a child between fork and exec would keep the lock, and the next process
+//! A forked process holds the same lock until it executes its program: flock(2) locks an open file description. So closing the file is not enough: a child between fork and exec would keep the lock, and the next process
 //! to open the file would find it locked. Dropping unlocks explicitly, which releases every duplicate.
 
 use rustix::fs::{FlockOperation, flock};

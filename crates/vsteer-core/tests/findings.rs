@@ -57,12 +57,12 @@ fn speaks(rule: &str, base: impl Fn() -> Host, tweak: impl Fn(&mut Host)) -> boo
 fn a_vm_waits_above_a_threshold_and_not_at_it() {
     let busy = |ready: f64| single(0.6, ready);
     assert_eq!(exceeded(&busy(0.05)), [""; 0]);
-    let per_vcpu = "ready per vCPU (public level, warning): 6.00 % against 5.00";
+    let per_vcpu = "ready per vCPU (published threshold, warning): 6.00 % against 5.00";
     assert_eq!(exceeded(&busy(0.06)), [per_vcpu]);
     // Where the collector cannot split ready from limited, the rule takes both together.
     let mut h = busy(0.06);
     (h.model.vms[0].vcpus.ready, h.model.vms[0].vcpus.wait) = (None, Some(0.07));
-    assert_eq!(exceeded(&h), ["ready per vCPU (public level, warning): 7.00 % against 5.00"]);
+    assert_eq!(exceeded(&h), ["ready per vCPU (published threshold, warning): 7.00 % against 5.00"]);
 
     let mut h = Host::new(4, 1, 0.5);
     h.vm("a", 4, 0.6, 0.0, 0.0);
@@ -70,12 +70,12 @@ fn a_vm_waits_above_a_threshold_and_not_at_it() {
         (0.10, 0.0, vec![]),
         (0.12, 0.0, vec!["ready per VM group (J. Park 2022): 12.00 % against 10.00"]),
         (0.0, 0.04, vec![]),
-        (0.0, 0.044, vec!["co-stop per vCPU (public level, warning): 1.10 % against 1.00"]),
+        (0.0, 0.044, vec!["co-stop per vCPU (published threshold, warning): 1.10 % against 1.00"]),
         (
             0.0,
             0.06,
             vec![
-                "co-stop per vCPU (public level, warning): 1.50 % against 1.00",
+                "co-stop per vCPU (published threshold, warning): 1.50 % against 1.00",
                 "co-stop per VM group (J. Park 2022): 6.00 % against 5.00",
             ],
         ),
@@ -684,7 +684,7 @@ fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures(
     );
     let told = words(&found.evidence);
     let is_there = |line: &str| assert!(told.iter().any(|t| t == line), "{line}: {told:?}");
-    is_there("VM \"a\": ready per vCPU (public level, warning): 20.00 % against 5.00");
+    is_there("VM \"a\": ready per vCPU (published threshold, warning): 20.00 % against 5.00");
     is_there("vCPUs on the node: 8.00 vCPUs against 4.00");
     is_there("idle cores of the least busy other node: 4.00 cores against 2.41");
     assert!(near(found.loss_pcpus, 1.6), "{}", found.loss_pcpus);

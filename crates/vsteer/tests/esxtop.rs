@@ -121,13 +121,13 @@ fn diagnosis_says_by_which_threshold() {
     let count = |all: &[String], what: &str| all.iter().filter(|q| q.contains(what)).count();
     let usual = of(&[]);
     assert_eq!(
-        (count(&usual, "per VM group (J. Park 2022)"), count(&usual, "per vCPU (public")),
+        (count(&usual, "per VM group (J. Park 2022)"), count(&usual, "per vCPU (published")),
         (3, 0),
         "{usual:?}"
     );
     let strict = of(&["--threshold", "ready_per_vcpu=1%", "--threshold", "ready_group=50%"]);
     assert_eq!(
-        (count(&strict, "per VM group"), count(&strict, "ready per vCPU (public")),
+        (count(&strict, "per VM group"), count(&strict, "ready per vCPU (published")),
         (0, 3),
         "{strict:?}"
     );

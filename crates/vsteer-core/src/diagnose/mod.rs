@@ -114,10 +114,10 @@ impl<'a> Context<'a> {
         let sleeper_waits = delay::waits_per_vcpu(vm).filter(|_| sleeper);
         let [ready_group, costop_group] = self.of_paper(vm);
         let checks = [
-            ("ready per vCPU (public level, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
+            ("ready per vCPU (published threshold, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
             ("ready per vCPU of a VM that mostly sleeps", sleeper_waits, t.ready_sleeper),
             ready_group,
-            ("co-stop per vCPU (public level, warning)", vm.per_vcpu(|s| s.costop), t.costop_per_vcpu),
+            ("co-stop per vCPU (published threshold, warning)", vm.per_vcpu(|s| s.costop), t.costop_per_vcpu),
             costop_group,
         ];
         let late = vm.wake_latency.filter(|_| delay::wakes_late(vm, t));

@@ -155,7 +155,7 @@ const ROWS: &[Key] = &[
     Key {
         options: &[("record", "trigger_quiet")],
         overridden_by: Some("--trigger-quiet"),
-        meaning: "After a mark, ignore the same condition of the same VM for this time.",
+        meaning: "After marking a time, ignore the same condition of the same VM for this time.",
         ..row("record", "trigger_quiet", Kind::Time(YEAR), "60s")
     },
     Key {

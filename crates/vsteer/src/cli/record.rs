@@ -56,7 +56,7 @@ pub struct Record {
     #[arg(long, value_name = "TIME", default_value = default_of("record.trigger_window"), value_parser = duration, requires = "trigger",
         help_heading = "Flight recorder")]
     pub trigger_window: std::time::Duration,
-    /// After a mark, ignore the same condition of the same VM for TIME
+    /// After marking a time, ignore the same condition of the same VM for TIME
     #[arg(long, value_name = "TIME", default_value = default_of("record.trigger_quiet"), value_parser = duration, requires = "trigger",
         help_heading = "Flight recorder")]
     pub trigger_quiet: std::time::Duration,

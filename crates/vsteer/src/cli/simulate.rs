@@ -55,7 +55,7 @@ pub struct Simulate {
     #[arg(long, value_name = "PAPER", num_args = 0..=1, require_equals = true, default_missing_value = "",
         conflicts_with_all = ["scenario", "list", "from", "set", "sweep", "each", "wide", "output"])]
     pub published: Option<String>,
-    /// Simulate the demands of a recording made with `record --events`, beside what was measured
+    /// Simulate the demands of a recording made with `record --events`, and show the result beside the measured values
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "sweep", "each"],
         help_heading = "Recorded host")]
     pub from: Option<PathBuf>,
