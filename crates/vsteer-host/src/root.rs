@@ -7,6 +7,7 @@
 //! Left out: writing.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
@@ -15,6 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use vsteer_core::Fault;
 use vsteer_core::limits;
+
+/// How often to open a path before vsteer gives up. While any process renames a file, `openat2` may answer EAGAIN to a
+/// path that contains `..`, as links in `/sys` do (`fs/namei.c`, `handle_dots`). Each try takes some microseconds.
+const TRIES: usize = 1_000;
 
 /// The folder that contains a machine's files.
 #[derive(Debug)]
@@ -174,13 +179,17 @@ impl Root {
         let path = path.trim_start_matches('/');
         let path = if path.is_empty() { "." } else { path };
         let flags = flags | OFlags::CLOEXEC;
-        match openat2(&self.folder, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-            // An old kernel has no openat2; an old container filter answers EPERM to what it does not know.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                Ok(openat(&self.folder, path, flags, Mode::empty())?)
+        let plainly = || openat(&self.folder, path, flags, Mode::empty());
+        for _ in 0..TRIES {
+            match openat2(&self.folder, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                Err(Errno::AGAIN) => {}
+                // An old kernel has no openat2; an old container filter answers EPERM to what it does not know.
+                Err(Errno::NOSYS | Errno::PERM) => return Ok(plainly()?),
+                other => return Ok(other?),
             }
-            other => Ok(other?),
         }
+        // Nothing lies outside of `/`.
+        if self.path == Path::new("/") { Ok(plainly()?) } else { Err(Errno::AGAIN.into()) }
     }
 }
 
@@ -208,5 +217,36 @@ mod tests {
             Root::open(tree.path().join("nothing")).unwrap_err().kind,
             vsteer_core::FaultKind::NothingThere
         );
+    }
+
+    /// A build renames thousands of files. The kernel then answers EAGAIN to paths with `..`.
+    #[test]
+    fn a_rename_elsewhere_does_not_hide_a_file() {
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+        let (tree, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(tree.path().join("sys/devices/vda/mq")).unwrap();
+        std::fs::create_dir_all(tree.path().join("sys/block")).unwrap();
+        std::fs::write(tree.path().join("sys/devices/vda/size"), "8\n").unwrap();
+        std::os::unix::fs::symlink("../devices/vda", tree.path().join("sys/block/vda")).unwrap();
+        let root = Root::open(tree.path()).unwrap();
+        let end = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let names = ["a", "b"].map(|name| elsewhere.path().join(name));
+                std::fs::write(&names[0], "").unwrap();
+                while !end.load(Relaxed) {
+                    std::fs::rename(&names[0], &names[1]).unwrap();
+                    std::fs::rename(&names[1], &names[0]).unwrap();
+                }
+            });
+            let missed = (0..20_000).filter(|_| {
+                root.bytes("/sys/block/vda/size").is_err()
+                    || !root.has_folder("/sys/block/vda/mq")
+                    || root.names("/sys/block/vda").is_err()
+            });
+            let missed = missed.count();
+            end.store(true, Relaxed);
+            assert_eq!(missed, 0, "of 20,000");
+        });
     }
 }
