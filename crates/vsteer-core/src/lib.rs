@@ -13,6 +13,7 @@ pub mod fault;
 pub mod forecast;
 mod interval;
 pub mod limits;
+pub mod machine_type;
 pub mod model;
 pub mod nouns;
 pub mod numa;

@@ -41,9 +41,20 @@ pub fn content<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     element.split_once('>')?.1.split('<').next().map(str::trim)
 }
 
+/// The definition without its metadata, in which applications keep what they like, also elements of libvirt's names.
+fn without_metadata(xml: &str) -> String {
+    const END: &str = "</metadata>";
+    match (xml.find("<metadata"), xml.rfind(END)) {
+        (Some(from), Some(to)) if from < to => [&xml[..from], &xml[to + END.len()..]].concat(),
+        _ => xml.to_owned(),
+    }
+}
+
 /// The definition reduced to what the checks read. The rest may contain display passwords, commands and metadata,
 /// and people send captured trees to others.
 pub fn reduced(xml: &str) -> String {
+    let xml = without_metadata(xml);
+    let xml = xml.as_str();
     // A truncated element is dropped, because it could be misread together with the text that follows.
     let whole = |element: &&str| element.ends_with('>');
     let of = |xml: &str, name: &str, most: usize| -> String {

@@ -74,6 +74,7 @@ const PATTERNS: &[&str] = &[
     "/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference",
     "/sys/devices/system/cpu/cpu*/cpufreq/scaling_driver",
     "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list",
     "/sys/devices/system/cpu/cpu0/cpuidle/state*/disable",
     "/sys/devices/system/cpu/cpu0/cpuidle/state*/latency",
     "/sys/devices/system/cpu/cpu0/cpuidle/state*/name",

@@ -318,6 +318,81 @@ const VM: &str = "<domain type='kvm'>
   </devices>
 </domain>";
 
+/// A running VM of this name, whose vCPUs may run on these pCPUs.
+fn pinned(name: &str, pid: u32, pins: &[&str]) -> Vec<(String, String)> {
+    let n = pins.len();
+    let line = format!(
+        "qemu-system-x86_64\0-name\0guest={name},debug-threads=on\0-smp\0cpus={n},sockets=1,cores={n},threads=1\0"
+    );
+    let all = |pid: u32| (format!("/proc/{pid}/status"), "Cpus_allowed_list:\t0-15\n".to_owned());
+    let vcpu = |(i, cpus): (u32, &&str)| {
+        let task = format!("/proc/{pid}/task/{}", pid + 1 + i);
+        let status = (format!("{task}/status"), format!("Cpus_allowed_list:\t{cpus}\n"));
+        [(format!("{task}/comm"), format!("CPU {i}/KVM\n")), status]
+    };
+    let mut files = vec![(format!("/proc/{pid}/cmdline"), line), all(pid)];
+    files.extend((0..).zip(pins).flat_map(vcpu));
+    files
+}
+
+fn host_of(vms: &[Vec<(String, String)>]) -> Tree {
+    let mut tree = tree(&[("/sys/devices/system/cpu/online", "0-15\n")]);
+    for cpu in 0..16 {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        tree.files.insert(path, format!("{},{}\n", cpu % 8, cpu % 8 + 8));
+    }
+    tree.files.extend(vms.iter().flatten().cloned());
+    tree
+}
+
+#[test]
+fn pins_that_crowd_vcpus_are_found_though_their_sets_differ() {
+    let t = host_of(&[pinned("a", 100, &["1-2", "1-2", "1"])]);
+    assert_eq!(said(&t, "pinning", "pins of VM \"a\"").0, Not);
+    assert!(said(&t, "pinning", "pins of VM \"a\"").1.contains("3 vCPUs on pCPUs 1-2"));
+    // Each can have one, if the first makes room.
+    let t = host_of(&[pinned("a", 100, &["1-3", "1-2", "1", "3-4"])]);
+    assert_eq!(said(&t, "pinning", "pins of VM \"a\"").0, Good);
+}
+
+#[test]
+fn vms_pinned_to_the_same_pcpus_are_found_while_others_are_free() {
+    let two = [pinned("b", 200, &["3", "4"]), pinned("c", 300, &["3", "4"])];
+    let t = host_of(&two);
+    assert_eq!(said(&t, "pinning", "pins of VM \"b\"").0, Good);
+    let (state, reason) = said(&t, "pinning", "pins of several VMs");
+    assert_eq!(state, Not);
+    assert!(reason.contains("no vCPU is pinned to pCPUs 0-2,5-15"), "{reason}");
+    // All pCPUs have pinned vCPUs: whoever overcommits a host so means it.
+    let each: Vec<String> = (0..16).map(|cpu| cpu.to_string()).collect();
+    let each: Vec<&str> = each.iter().map(String::as_str).collect();
+    let t = host_of(&[pinned("b", 200, &each), pinned("c", 300, &["3", "4"])]);
+    assert!(audit(&t).iter().all(|f| f.setting != "pins of several VMs"));
+}
+
+#[test]
+fn vcpus_on_the_threads_of_a_core_are_found_if_the_guest_sees_two_cores() {
+    let t = host_of(&[pinned("d", 400, &["5", "13"])]);
+    assert_eq!(said(&t, "pinning", "threads per core of VM \"d\"").0, Not);
+    let mut shown = t.clone();
+    let line = shown.files.get_mut("/proc/400/cmdline").unwrap();
+    *line = line.replace("cores=2,threads=1", "cores=1,threads=2");
+    for fine in
+        [shown, host_of(&[pinned("d", 400, &["5", "12"])]), host_of(&[pinned("d", 400, &["5,13", "5,13"])])]
+    {
+        assert!(audit(&fine).iter().all(|f| !f.setting.starts_with("threads per core")));
+    }
+}
+
+#[test]
+fn metadata_of_a_definition_is_not_read() {
+    let xml = VM.replace(
+        "<memory",
+        "<metadata><app xmlns='http://example.org/app'><vcpu>64</vcpu></app></metadata><memory",
+    );
+    assert_eq!(definition::vcpus_of(&definition::reduced(&xml)), 4);
+}
+
 #[test]
 fn definitions_of_vms_are_read() {
     let of = |xml: &str| tree(&[("/etc/libvirt/qemu/web.xml", xml)]);

@@ -19,7 +19,7 @@
 use super::Tree;
 use super::definition::{attribute, content, elements, name_of, vcpus_of};
 use std::collections::BTreeMap;
-use vsteer_core::CpuSet;
+use vsteer_core::{CpuSet, machine_type};
 
 /// Most queues of a disk in QEMU (VIRTIO_QUEUE_MAX). The two extra queues of a SCSI controller do not matter here.
 const QUEUES_MAX: usize = 1024;
@@ -99,6 +99,8 @@ pub struct Vm {
     pub manager: Manager,
     /// Number of vCPUs.
     pub vcpus: usize,
+    /// Number of vCPUs per core that the guest is shown; `None` if the VM does not run.
+    pub threads: Option<usize>,
     /// Pin of each vCPU, or why the pins are unknown.
     pub pins: Result<BTreeMap<u32, Pin>, String>,
     /// pCPUs where the process's first thread may run, and so its unpinned vCPUs; `None`: all, or the VM does not run.
@@ -240,6 +242,7 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
         source: Source::Running(pid),
         manager,
         vcpus,
+        threads: Some(number(&smp, "threads").unwrap_or(1)),
         pins,
         confined,
         devices: options.iter().filter_map(device).collect(),
@@ -290,12 +293,9 @@ fn pins(t: &Tree, pid: u32, named: bool) -> (Result<BTreeMap<u32, Pin>, String>,
 
 /// Default number of queues of a disk or SCSI controller on PCI, by the machine type.
 fn disk_queues(machine: &str, vcpus: usize) -> Result<usize, String> {
-    let end = machine.rsplit('-').next().unwrap_or_default();
-    // Proxmox adds its own version after a plus sign.
-    let mut numbers = end.split('+').next().unwrap_or_default().split('.').map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < QUEUES_SINCE => Ok(1),
-        (Some(Ok(_)), Some(Ok(_))) => Ok(vcpus.min(QUEUES_MAX)),
+    match machine_type::version(machine) {
+        Some(version) if version < QUEUES_SINCE => Ok(1),
+        Some(_) => Ok(vcpus.min(QUEUES_MAX)),
         _ if UNVERSIONED.contains(&machine) => Ok(vcpus.min(QUEUES_MAX)),
         _ => Err(format!("vsteer does not know the default number of queues of machine type {machine:?}")),
     }
@@ -420,6 +420,7 @@ fn defined(t: &Tree, file: &str, xml: &str) -> Vm {
         uuid: content(xml, "uuid").map(str::to_ascii_lowercase),
         source: Source::Defined,
         manager: Manager::Libvirt,
+        threads: None,
         vcpus,
         pins: Ok(pins),
         confined: None,

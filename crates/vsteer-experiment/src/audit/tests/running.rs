@@ -31,7 +31,7 @@ fn a_running_vm_is_told_by_its_threads_and_command_line() {
     let (state, why) = pins(&[("CPU 0/KVM", "1"), ("CPU 1/KVM", "1")]);
     assert!(state == Not && why.contains("2 vCPUs on pCPU 1:"), "{why}");
     let three = [("CPU 0/KVM", "0-1"), ("CPU 1/KVM", "0-1"), ("CPU 2/KVM", "0-1")];
-    assert!(pins(&three).1.contains("3 vCPUs on pCPU 0-1:"));
+    assert!(pins(&three).1.contains("3 vCPUs on pCPUs 0-1:"));
     assert_eq!(pins(&three[..2]).0, Good, "two vCPUs have two pCPUs");
     let (state, why) = pins(&[("CPU 0/KVM", "1"), ("CPU 1/KVM", "0-7")]);
     assert!(state == Not && why.contains("only some"), "{why}");
