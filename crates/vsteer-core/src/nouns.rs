@@ -244,6 +244,8 @@ pub enum Manager {
     Proxmox(u32),
     /// KubeVirt: observed and advised only, its controller would undo a change.
     KubeVirt,
+    /// Kata Containers: a pod in a VM, observed and advised only, because the pod's resources decide.
+    Kata,
     /// A QEMU process that nobody manages: changed by cgroups and thread affinity.
     Bare,
     /// Xen's own toolstack (xl).
@@ -355,6 +357,17 @@ impl fmt::Display for Reserved {
     }
 }
 
+/// The CPU quota of a cgroup that threads of a VM are in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupQuota {
+    /// Path of the cgroup.
+    pub cgroup: String,
+    /// Its quota.
+    pub quota: Quota,
+    /// May others than this VM be in the cgroup (a slice, a pod)? Then vsteer does not change its quota.
+    pub shared: bool,
+}
+
 /// How one VM is set up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmConfig {
@@ -374,6 +387,9 @@ pub struct VmConfig {
     pub weight: Option<CpuWeight>,
     /// Its limits.
     pub limits: Limits,
+    /// The quotas of every cgroup from the root's child down to those of its threads, parents first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<GroupQuota>,
     /// The cgroup of the cpu controller that holds all of it and nothing else; `None` where it has none of its own.
     pub cgroup: Option<String>,
     /// Real-time budgets of every cgroup from the root's child down to those of its threads, parents first; empty
@@ -425,6 +441,7 @@ impl VmConfig {
             threads: Vec::new(),
             weight: None,
             limits: Limits::default(),
+            quotas: Vec::new(),
             cgroup: None,
             rt_budgets: Vec::new(),
             guest_topology: None,
@@ -433,6 +450,15 @@ impl VmConfig {
             pool: None,
             vsphere: None,
         }
+    }
+
+    /// The smallest quota that the VM shares with others, if none of its own is smaller.
+    pub fn held_from_above(&self) -> Option<&GroupQuota> {
+        let vcpus = self.vcpu_count().max(1) as f64;
+        let own = [self.limits.whole_vm.map(Quota::cpus), self.limits.per_vcpu.map(|q| q.cpus() * vcpus)];
+        let own = own.into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let shared = self.quotas.iter().filter(|q| q.shared && q.quota.cpus() < own);
+        shared.min_by(|a, b| a.quota.cpus().total_cmp(&b.quota.cpus()))
     }
 
     /// Is it Xen's Domain-0, through which the others' I/O goes? A domain's number stands where a process's stands

@@ -337,6 +337,30 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
     assert!(!h.finds("noisy_neighbour"), "a VM is not its own neighbour");
 }
 
+/// A slice's quota: the finding names the slice, and does not invent a count that nobody read.
+#[test]
+fn a_quota_of_a_slice_speaks_by_the_slice() {
+    let mut h = single(0.5, 0.0);
+    let vm = &mut h.model.vms[0];
+    (vm.group.limited, vm.vcpus.limited, vm.throttled_per_s) = (Some(0.4), Some(0.4), None);
+    h.config.vms[0].quotas = vec![GroupQuota {
+        cgroup: "/machine.slice".into(),
+        quota: Quota { quota_us: 60_000, period_us: 100_000 },
+        shared: true,
+    }];
+    let found = &h.found("limited")[0];
+    assert!(found.title.contains("the CPU quota of cgroup /machine.slice throttles VM"), "{}", found.title);
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "limited share, summed over all threads: 40.00 %",
+            "quota of cgroup /machine.slice: 0.60 pCPUs",
+            "run share, summed over vCPUs: 50.00 %"
+        ]
+    );
+    assert!(found.next.contains("/machine.slice") && !found.next.contains("--only quota"), "{}", found.next);
+}
+
 #[test]
 fn a_quota_speaks_by_limited_time_or_where_that_is_not_told_by_throttling() {
     let of = |held: Option<f64>, per_vcpu: f64, throttled_per_s: f64| -> Vec<Finding> {

@@ -55,6 +55,20 @@ mod quota {
     }
 
     #[test]
+    fn the_quota_of_a_slice_is_named_and_not_changed() {
+        let mut h = held(0.25, 0.15, false, 1.0);
+        h.config.vms[0].limits.whole_vm = None;
+        assert_eq!(refused(&h, "quota"), "no quota throttles a VM", "none is known");
+        let quota = Quota { quota_us: 30_000, period_us: 100_000 };
+        h.config.vms[0].quotas = vec![GroupQuota { cgroup: "/machine.slice".into(), quota, shared: true }];
+        let why = refused(&h, "quota");
+        assert!(why.contains("cgroup /machine.slice (0.30 pCPUs) throttles VM \"a\""), "{why}");
+        // Its own is smaller.
+        h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 25_000, period_us: 100_000 });
+        assert!(h.told("quota").is_ok());
+    }
+
+    #[test]
     fn no_limit_is_beyond_what_the_vcpus_can_use() {
         let to = |each| {
             held(2.0, 1.0, each, 9.0).told("quota").unwrap()[0].split(" -> ").nth(1).unwrap().to_owned()

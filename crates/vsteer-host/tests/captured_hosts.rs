@@ -58,6 +58,14 @@ impl Tree {
     }
 }
 
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn shown(sockets: u32, cores: u32, threads: u32) -> Option<GuestTopology> {
+    Some(GuestTopology { sockets, cores, threads })
+}
+
 #[test]
 fn proxmox() {
     let tree = Tree::new("6.8.12-4-pve\n");
@@ -75,6 +83,7 @@ fn proxmox() {
     let (host, notes) = tree.vms();
     let vm = &host.vms[0];
     assert_eq!((vm.name.as_str(), &vm.manager, vm.accel), ("web", &Manager::Proxmox(100), Some(Accel::Kvm)));
+    assert_eq!((vm.id.0.as_str(), vm.guest_topology), ("proxmox:100", shown(1, 2, 1)));
     assert_eq!((vm.cgroup.as_deref(), vm.weight), (Some(scope), Some(CpuWeight::Weight(100))));
     assert_eq!(vm.limits.whole_vm.map(Quota::cpus), Some(1.5));
     let roles: Vec<Role> = vm.threads.iter().map(|t| t.role).collect();
@@ -89,21 +98,129 @@ fn proxmox() {
     assert_eq!(proxmox_command(100, &weight).as_deref(), Some("qm set 100 --cpuunits 400"));
 }
 
+/// As Proxmox VE 9 starts a VM with two sockets, two NUMA nodes and a disk on each of two I/O threads.
+#[test]
+fn proxmox_with_two_sockets_and_cut_names() {
+    let tree = Tree::new("6.8.12-4-pve\n");
+    let scope = "/qemu.slice/101.scope";
+    let line = "/usr/bin/kvm -id 101 -name db,debug-threads=on -no-shutdown -pidfile /var/run/qemu-server/101.pid \
+        -daemonize -smbios type=1,uuid=6FD1E1F2-3a5c-4a53-9c86-0f9a8f1f8f11 -smp 8,sockets=2,cores=4,maxcpus=8 \
+        -nodefaults -m 65536 -object iothread,id=iothread-virtioscsi0 -object iothread,id=iothread-virtioscsi1 \
+        -machine type=pc-i440fx-9.0+pve0";
+    tree.process(500, &words(line), scope);
+    let names = ["kvm", "call_rcu", "IO iothread-vir", "IO iothread-vir", "CPU 0/KVM"];
+    names.into_iter().zip(500..).for_each(|(comm, tid)| tree.thread(500, tid, comm, scope));
+    tree.file(&format!("sys/fs/cgroup{scope}/cgroup.procs"), "500\n");
+    let vm = &tree.vms().0.vms[0];
+    assert_eq!(vm.id.0, "6fd1e1f2-3a5c-4a53-9c86-0f9a8f1f8f11");
+    assert_eq!((vm.guest_topology, vm.memory_bytes), (shown(2, 4, 1), Some(64 << 30)));
+    let io: Vec<(Role, u32)> = vm.threads.iter().map(|t| (t.role, t.tid.0)).collect();
+    assert!(io.contains(&(Role::IoThread(1), 502)) && io.contains(&(Role::IoThread(2), 503)), "{io:?}");
+    // Its users know it by its number.
+    for (given, found) in [("101", 1), ("db", 1), ("100", 0), ("500", 0)] {
+        let mut inventory =
+            Inventory::new(Root::open(tree.dir.path()).unwrap(), None, vec![given.to_owned()]);
+        inventory.look().unwrap();
+        assert_eq!(inventory.vms.len(), found, "--vm {given}");
+    }
+}
+
+#[test]
+fn command_lines_of_every_form() {
+    let tree = Tree::new("6.1.0\n");
+    let lines = [
+        "kvm -id 102 -name hot,debug-threads=on -no-shutdown -pidfile /var/run/qemu-server/102.pid -daemonize \
+         -smp 1,sockets=1,cores=4,maxcpus=4 -nodefaults -m size=1024,slots=255,maxmem=4194304M",
+        "qemu-system-x86_64 -mem-prealloc -smp 4,sockets=1,cores=2,threads=2 -m 4G -name a,debug-threads=on -enable-kvm",
+        "qemu-system-x86_64 -M microvm,x-option-roms=off,accel=kvm -smp cpus=4,maxcpus=8,cores=4,threads=1 -m 512 \
+         -name b,debug-threads=on -kernel k -nodefaults -no-user-config -nographic",
+        "qemu-system-x86_64 -enable-kvm -machine q35,smp.cpus=4,smp.sockets=1,smp.cores=2,smp.threads=2 -m 1.5G \
+         -name process=web,guest=c,debug-threads=on -smp 4",
+        "/usr/bin/kvm-spice -name guest=u16,debug-threads=on -S -smp 2,sockets=2,cores=1,threads=1 -m 1024",
+        "qemu-system-x86_64 -name rhel,debug-threads=on -M pc-q35-rhel8.6.0 -smp 8 -m 1G",
+    ];
+    for (line, pid) in lines.iter().zip((1_000..).step_by(100)) {
+        tree.process(pid, &words(line), "/user.slice/x.scope");
+        tree.thread(pid, pid, "qemu-system-x86", "/user.slice/x.scope");
+        tree.thread(pid, pid + 1, "CPU 0/KVM", "/user.slice/x.scope");
+    }
+    let (host, notes) = tree.vms();
+    let of = |name: &str| {
+        let vm = host.vms.iter().find(|vm| vm.name == name).unwrap_or_else(|| panic!("{name} is not found"));
+        (vm.guest_topology, vm.memory_bytes)
+    };
+    assert_eq!(of("hot"), (shown(1, 4, 1), Some(1 << 30)));
+    assert_eq!(of("a"), (shown(1, 2, 2), Some(4 << 30)));
+    assert_eq!(of("b"), (shown(2, 4, 1), Some(512 << 20)));
+    assert_eq!(of("c"), (shown(1, 2, 2), Some(3 << 29)));
+    assert_eq!(of("u16"), (shown(2, 1, 1), Some(1 << 30)));
+    assert_eq!(of("rhel"), (None, Some(1 << 30)));
+    assert!(notes.iter().any(|n| n.contains("\"rhel\"") && n.contains("pc-q35-rhel8.6.0")), "{notes:?}");
+}
+
+/// Incus names no thread and keeps most options in a file. The kernel says which thread is which vCPU.
+#[test]
+fn incus() {
+    let tree = Tree::new("6.12.9\n");
+    let group = "/system.slice/incus.service";
+    let line = "/opt/incus/bin/qemu-system-x86_64 -S -name v1 -uuid 4f0c1f4e-9c7b-4b6e-8f0f-9a4f4b2b7d11 -daemonize \
+        -nographic -nodefaults -readconfig /run/incus/v1/qemu.conf -pidfile /run/incus/v1/qemu.pid";
+    tree.process(700, &words(line), group);
+    for tid in 700..704 {
+        tree.thread(700, tid, "qemu-system-x86", group);
+    }
+    let conf = "[machine]\ntype = \"pc-q35-9.1\"\n[smp-opts]\ncpus = \"2\"\nmaxcpus = \"64\"\n[memory]\nsize = \"4096M\"\n";
+    tree.file("run/incus/v1/qemu.conf", conf);
+    std::fs::create_dir_all(tree.dir.path().join("proc/700/fd")).unwrap();
+    std::os::unix::fs::symlink("anon_inode:kvm-vm", tree.dir.path().join("proc/700/fd/12")).unwrap();
+    tree.file("proc/700/status", "Name:\tqemu\nTgid:\t700\nUid:\t0\t0\t0\t0\n");
+    for (vcpu, tid) in [(0, 702), (1, 703), (2, 0), (3, 1)] {
+        tree.file(&format!("sys/kernel/debug/kvm/700-12/vcpu{vcpu}/pid"), &format!("{tid}\n"));
+    }
+    let (host, notes) = tree.vms();
+    let vm = &host.vms[0];
+    assert_eq!((vm.guest_topology, vm.memory_bytes), (shown(1, 64, 1), Some(4 << 30)));
+    let vcpus: Vec<(u32, u32)> = vm.vcpus().map(|t| (t.role.vcpu().unwrap(), t.tid.0)).collect();
+    assert_eq!(vcpus, [(0, 702), (1, 703)], "others have not run, or are another process's: {notes:?}");
+    // A file of an ordinary user's process is not read.
+    tree.file("proc/700/status", "Name:\tqemu\nTgid:\t700\nUid:\t1000\t1000\t1000\t1000\n");
+    assert_eq!(tree.vms().0.vms[0].memory_bytes, None);
+}
+
+/// Kata runs a pod in a VM without libvirt. The shim that started it lives in the same group.
+#[test]
+fn kata_is_not_kubevirt() {
+    let tree = Tree::new("6.1.0\n");
+    let group = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/kata_a1b2";
+    let line = "/opt/kata/bin/qemu-system-x86_64 -name sandbox-a1b2,debug-threads=on -machine q35,accel=kvm -m 2048M \
+        -smp 1,cores=1,threads=1,sockets=8,maxcpus=8 --no-reboot";
+    tree.process(800, &words(line), group);
+    tree.thread(800, 800, "qemu-system-x86", group);
+    tree.thread(800, 801, "CPU 0/KVM", group);
+    tree.process(799, &["/opt/kata/bin/containerd-shim-kata-v2"], group);
+    tree.file(&format!("sys/fs/cgroup{group}/cgroup.procs"), "799\n800\n");
+    let vm = &tree.vms().0.vms[0];
+    assert_eq!((&vm.manager, vm.guest_topology, &vm.cgroup), (&Manager::Kata, shown(8, 1, 1), &None));
+}
+
 #[test]
 fn kubevirt_and_a_shared_cgroup() {
-    let tree = Tree::new("5.14.0-427.el9\n");
+    for release in ["5.14.0-427.el9\n", "6.17.0\n"] {
+        kubevirt(&Tree::new(release));
+    }
+}
+
+fn kubevirt(tree: &Tree) {
     let pod = "/kubepods.slice/kubepods-burstable.slice/pod1.slice/cri-containerd-1.scope";
     let uuid = "63715d0b-76a4-4a2a-8db6-9bda3af71014";
-    tree.process(
-        700,
-        &["/usr/libexec/qemu-kvm", "-name", "guest=ns_vm,debug-threads=on", "-uuid", uuid],
-        pod,
-    );
+    let secret = r#"{"qom-type":"secret","id":"masterKey0","file":"/var/run/kubevirt-private/libvirt/qemu/lib/domain-1-ns_vm/master-key.aes"}"#;
+    let name = "guest=ns_vm,debug-threads=on";
+    tree.process(700, &["/usr/libexec/qemu-kvm", "-name", name, "-object", secret, "-uuid", uuid], pod);
     tree.thread(700, 700, "qemu-kvm", pod);
     tree.thread(700, 701, "CPU 0/KVM", pod);
     tree.file(&format!("sys/fs/cgroup{pod}/cgroup.procs"), "1\n700\n");
     tree.file(&format!("sys/fs/cgroup{pod}/cpu.weight"), "79\n");
-    // Before Linux 6.4 the vhost worker is a kernel thread.
+    // Before Linux 6.4, and again since 6.17, the vhost worker may be a kernel thread.
     tree.process(800, &[], "/");
     tree.file("proc/800/comm", "vhost-700\n");
     tree.thread(800, 800, "vhost-700", "/");
@@ -112,6 +229,58 @@ fn kubevirt_and_a_shared_cgroup() {
     assert_eq!((&vm.manager, vm.id.0.as_str()), (&Manager::KubeVirt, uuid));
     assert_eq!((&vm.cgroup, vm.weight), (&None, None), "virt-launcher lives in it too");
     assert!(vm.threads.iter().any(|t| t.role == Role::Vhost && t.tid == Tid(800)), "{:?}", vm.threads);
+}
+
+/// Quotas of a slice and of a pod hold VMs whose own groups have none.
+#[test]
+fn quotas_above_a_vm_are_seen() {
+    let tree = Tree::new("6.1.0-18-amd64\n");
+    let scope = "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope";
+    let secret = r#"{"qom-type":"secret","file":"/var/lib/libvirt/qemu/domain-3-web/master-key.aes"}"#;
+    let uuid = "c33072c9-3b40-46dc-9c0f-7e7c6068098a";
+    let (emulator, vcpu) = (format!("{scope}/libvirt/emulator"), format!("{scope}/libvirt/vcpu0"));
+    let line = [
+        "/usr/bin/qemu-system-x86_64",
+        "-name",
+        "guest=web,debug-threads=on",
+        "-object",
+        secret,
+        "-uuid",
+        uuid,
+    ];
+    tree.process(1700, &line, &emulator);
+    tree.thread(1700, 1700, "qemu-system-x86", &emulator);
+    tree.thread(1700, 1701, "CPU 0/KVM", &vcpu);
+    tree.file(&format!("sys/fs/cgroup{scope}/cpu.max"), "max 100000\n");
+    tree.file("sys/fs/cgroup/machine.slice/cpu.max", "400000 100000\n");
+    tree.file(&format!("sys/fs/cgroup{vcpu}/cpu.max"), "50000 100000\n");
+    let vm = &tree.vms().0.vms[0];
+    let quotas: Vec<(&str, f64, bool)> =
+        vm.quotas.iter().map(|q| (q.cgroup.as_str(), q.quota.cpus(), q.shared)).collect();
+    assert_eq!(quotas, [("/machine.slice", 4.0, true), (vcpu.as_str(), 0.5, false)]);
+    assert_eq!(vm.held_from_above(), None, "its own quota is smaller");
+    tree.file(&format!("sys/fs/cgroup{vcpu}/cpu.max"), "max 100000\n");
+    let vm = &tree.vms().0.vms[0];
+    assert_eq!(vm.held_from_above().map(|q| q.cgroup.as_str()), Some("/machine.slice"));
+
+    let tree = Tree::new("5.14.0-427.el9\n");
+    let pod = "/kubepods.slice/kubepods-pod2.slice";
+    let container = format!("{pod}/crio-2.scope");
+    tree.process(900, &line, &container);
+    tree.thread(900, 900, "qemu-kvm", &container);
+    tree.thread(900, 901, "CPU 0/KVM", &container);
+    tree.process(891, &["/usr/bin/virt-launcher"], &container);
+    tree.file(&format!("sys/fs/cgroup{container}/cgroup.procs"), "891\n900\n");
+    tree.file(&format!("sys/fs/cgroup{container}/cpu.max"), "200000 100000\n");
+    tree.file(&format!("sys/fs/cgroup{container}/cpu.stat"), "nr_periods 1000\nnr_throttled 500\n");
+    tree.file(&format!("sys/fs/cgroup{pod}/cpu.max"), "210000 100000\n");
+    let mut inventory = Inventory::new(Root::open(tree.dir.path()).unwrap(), None, Vec::new());
+    inventory.look().unwrap();
+    let host = config::host(&mut inventory).unwrap();
+    let vm = &host.vms[0];
+    assert_eq!(vm.manager, Manager::KubeVirt);
+    assert_eq!(vm.held_from_above().map(|q| q.cgroup.as_str()), Some(container.as_str()));
+    assert_eq!(vsteer_host::kvm::slow::throttled_periods(&inventory, vm), Some(500));
 }
 
 #[test]

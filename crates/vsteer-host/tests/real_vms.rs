@@ -200,6 +200,12 @@ fn main() {
                 false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
             }
         }),
+        test("a_quota_of_a_grandparent_is_named_and_counted_as_the_kernel_does", || {
+            match std::path::Path::new(CONTROLLER).join("tasks").exists() {
+                true => Ok(quota_of_a_grandparent()),
+                false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
+            }
+        }),
         test("nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone", nameless_threads),
         test("samples_make_a_model_by_either_collector", samples_make_a_model_by_either_collector),
         test("libvirts_vms_are_changed_and_put_back", libvirts_vms_are_changed_and_put_back),
@@ -454,6 +460,57 @@ fn a_quota_that_runs_out_is_counted(host: &mut KvmHost, vm: &VmConfig) {
     let after = count(host);
     host.restore(&step, &former).unwrap();
     assert!(after > before && after < before + 20, "{before} {after}");
+}
+
+/// A QEMU two cgroups below the one with the quota, as a VM in a slice or a container in a pod.
+fn quota_of_a_grandparent() -> Completion {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("below {}", std::process::id());
+    let mut qemu = qemu(&name, true, true, dir.path());
+    let above = qemu.cgroup.clone().expect("it was asked for");
+    let below = format!("{above}/pod/vm");
+    std::fs::create_dir_all(&below).unwrap();
+    std::fs::write(format!("{below}/cgroup.procs"), qemu.child.id().to_string()).unwrap();
+    // Even a VM in its firmware wants more than a thousandth of a CPU.
+    std::fs::write(format!("{above}/cpu.cfs_period_us"), "1000000").unwrap();
+    std::fs::write(format!("{above}/cpu.cfs_quota_us"), "1000").unwrap();
+
+    let mut host = open(None, &[&name], CollectorChoice::Ebpf);
+    let vm = vm_named(&mut host, &name);
+    let path = above.strip_prefix(CONTROLLER).unwrap();
+    let quota = Quota { quota_us: 1_000, period_us: 1_000_000 };
+    assert_eq!(vm.quotas, [GroupQuota { cgroup: path.to_owned(), quota, shared: true }]);
+    assert_eq!(vm.held_from_above(), vm.quotas.first());
+    let kernels = || {
+        let stat = std::fs::read_to_string(format!("{above}/cpu.stat")).unwrap();
+        stat.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse::<u64>().ok()).unwrap()
+    };
+    let mut look = || {
+        // Between two equal looks at the kernel's count, vsteer's must be the same.
+        loop {
+            let (before, batch, after) = (kernels(), host.sample().unwrap(), kernels());
+            if before == after {
+                let limited: u64 = batch.threads.iter().filter_map(|t| t.counters.limited_ns).sum();
+                return (batch.vms[0].throttled_periods, before, limited);
+            }
+        }
+    };
+    let first = look();
+    std::thread::sleep(Duration::from_millis(3500));
+    let last = look();
+    assert_eq!((first.0, last.0), (Some(first.1), Some(last.1)));
+    assert!(last.1 > first.1 && last.2 > first.2, "throttled {first:?} {last:?}");
+
+    let _ = kill_process(Pid::from_child(&qemu.child), Signal::KILL);
+    let _ = qemu.child.wait();
+    for folder in [below.clone(), format!("{above}/pod")] {
+        let gone = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            std::fs::remove_dir(&folder).is_ok()
+        });
+        assert!(gone, "{folder} is left");
+    }
+    Completion::Completed
 }
 
 /// Budgets from the top down, then classes, then everything back in reverse.

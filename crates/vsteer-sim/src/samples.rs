@@ -58,6 +58,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
                 emulator: None,
                 whole_vm: vm.quota.or(cap),
             },
+            quotas: Vec::new(),
             cgroup: None,
             rt_budgets: Vec::new(),
             guest_topology: None,

@@ -48,6 +48,11 @@ fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
     };
     differ("weight", or_none(old.weight), or_none(new.weight));
     differ("limits", limits(&old.limits), limits(&new.limits));
+    let quotas = |vm: &VmConfig| {
+        let all: Vec<String> = vm.quotas.iter().map(|q| format!("{} {}", q.cgroup, quota(q.quota))).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    };
+    differ("quotas of cgroups", quotas(old), quotas(new));
     differ("pool", pool(old.pool.as_ref()), pool(new.pool.as_ref()));
     differ("memory nodes", or_none(old.memory_nodes.as_ref()), or_none(new.memory_nodes.as_ref()));
     let settings =
@@ -88,12 +93,12 @@ fn thread(t: &VmThread) -> String {
 }
 
 fn limits(of: &Limits) -> String {
-    let one = |quota: Option<Quota>| {
-        quota.map_or("none".to_owned(), |q| {
-            format!("{:.2} CPUs ({}/{} µs)", q.cpus(), q.quota_us, q.period_us)
-        })
-    };
+    let one = |of: Option<Quota>| of.map_or("none".to_owned(), quota);
     format!("per vCPU {}, emulator {}, whole VM {}", one(of.per_vcpu), one(of.emulator), one(of.whole_vm))
+}
+
+fn quota(of: Quota) -> String {
+    format!("{:.2} CPUs ({}/{} µs)", of.cpus(), of.quota_us, of.period_us)
 }
 
 fn pool(of: Option<&CpuPool>) -> String {

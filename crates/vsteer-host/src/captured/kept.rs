@@ -7,6 +7,7 @@
 //! Left out: replacing names ([`super::redact`]).
 
 use crate::kvm::command_line::{self, CommandLine};
+use crate::kvm::readconfig;
 use crate::root::{Entry, Seen};
 use crate::tree::running::reduced;
 use std::collections::BTreeSet;
@@ -44,7 +45,8 @@ pub struct Whose {
 }
 
 /// The part of what was read that is kept.
-pub fn kept(seen: Seen, whose: &Whose) -> Seen {
+pub fn kept(mut seen: Seen, whose: &Whose) -> Seen {
+    options_of_files(&mut seen, whose);
     seen.into_iter().filter_map(|(path, entry)| one(&path, entry, whose).map(|e| (path, e))).collect()
 }
 
@@ -74,6 +76,25 @@ fn one(path: &str, entry: Entry, whose: &Whose) -> Option<Entry> {
         None => of_machine(path, &text)?,
     };
     Some(Entry::File(text.into_bytes()))
+}
+
+/// Puts options that VMs' command lines have in files into these lines, because the files are not kept.
+fn options_of_files(seen: &mut Seen, whose: &Whose) {
+    for pid in &whose.pids {
+        let path = format!("/proc/{pid}/cmdline");
+        let Some(Entry::File(line)) = seen.get(&path) else { continue };
+        let line = String::from_utf8_lossy(line).into_owned();
+        let words: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+        if readconfig::is_used(&words) {
+            let text = |file: &str| match seen.get(file) {
+                Some(Entry::File(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+                _ => None,
+            };
+            let whole: String =
+                readconfig::expanded(&words, text).iter().map(|word| format!("{word}\0")).collect();
+            seen.insert(path, Entry::File(whole.into_bytes()));
+        }
+    }
 }
 
 /// Is `above` a cgroup that holds `group`?
@@ -189,6 +210,9 @@ fn more(facts: &CommandLine) -> String {
     {
         words.extend(["-pidfile".into(), format!("/var/run/qemu-server/{id}.pid")]);
     }
+    if let Some(uuid) = &facts.smbios_uuid {
+        words.extend(["-smbios".into(), format!("type=1,uuid={uuid}")]);
+    }
     if facts.of_libvirt {
         // `reduced` keeps that there is a secret, in words that this backend does not take for libvirt's.
         words.extend([
@@ -236,6 +260,8 @@ mod tests {
             "-drive",
             "file=/secret/hunter2.qcow2,if=virtio,id=d0",
             "-enable-kvm",
+            "-smbios",
+            "type=1,uuid=6FD1e1f2-3a5c-4a53-9c86-0f9a8f1f8f11,serial=hunter2",
         ]);
         let kept = arguments(&line);
         assert!(!kept.contains("hunter2") && !kept.contains("/var/lib"), "{kept:?}");

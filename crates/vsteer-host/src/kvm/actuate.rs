@@ -5,7 +5,8 @@
 //! ([`super::definition`]). It changes a QEMU without a manager with system calls and the files of its
 //! cgroup. It sets scheduling classes and real-time budgets directly in both cases, because libvirt has no
 //! live call for them. A running VM of Proxmox counts as a QEMU without a manager (untried); the person
-//! changes its definition with `qm set`. vsteer does not change VMs of KubeVirt.
+//! changes its definition with `qm set`. vsteer does not change VMs of
+//! KubeVirt and Kata.
 //!
 //! libvirt moves a VM to another host ([`host`]).
 //!

@@ -22,7 +22,12 @@ pub const BACKEND: Backend = Backend {
     recognise: |_| true,
     only_observes: false,
     steers: true,
-    manages: |m| matches!(m, Manager::Libvirt(_) | Manager::Proxmox(_) | Manager::KubeVirt | Manager::Bare),
+    manages: |m| {
+        matches!(
+            m,
+            Manager::Libvirt(_) | Manager::Proxmox(_) | Manager::KubeVirt | Manager::Kata | Manager::Bare
+        )
+    },
     open,
     change,
     settings: None,

@@ -6,8 +6,9 @@
 //!
 //! Source: `qemu-options.hx` and `util/keyval.c` (QEMU 7.2); `src/qemu/qemu_command.c` (libvirt 9.0).
 //!
-//! Left out: configuration files (`-readconfig`), and a topology that `-smp` leaves to the machine type.
+//! Left out: `-machine` as JSON. Options in a file: [`super::readconfig`].
 
+use super::smp;
 use serde_json::Value;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Accel, GuestTopology};
@@ -20,14 +21,16 @@ pub struct CommandLine {
     pub name: Option<String>,
     /// `-uuid`.
     pub uuid: Option<String>,
+    /// `-smbios type=1,uuid=`: the UUID that the guest sees.
+    pub smbios_uuid: Option<String>,
     /// `-id`: Proxmox's number of the VM.
     pub proxmox_id: Option<u32>,
     /// `-pidfile`.
     pub pid_file: Option<String>,
     /// How the VM's instructions run, if the command line says so.
     pub accel: Option<Accel>,
-    /// `-smp`, if it gives sockets, cores and threads.
-    pub topology: Option<GuestTopology>,
+    /// What `-smp` and `-machine` make of the vCPUs, or why that is not known; `None` if this is not a QEMU.
+    pub topology: Option<Result<GuestTopology, String>>,
     /// `-m`.
     pub memory_bytes: Option<u64>,
     /// The nodes to which memory backends are bound.
@@ -49,6 +52,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     qemu(arguments)?;
     let mut line = CommandLine::default();
     let (mut sockets, mut control) = (Vec::new(), Vec::new());
+    let (mut counts, mut machine) = (Vec::new(), String::new());
     for (option, value) in options(&arguments[1..]) {
         if is_libvirts(value) {
             line.of_libvirt = true;
@@ -57,6 +61,12 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
         match option {
             "name" => line.name = get(&pairs(value, "guest"), "guest").map(str::to_owned),
             "uuid" => line.uuid = is_uuid(value).then(|| value.to_ascii_lowercase()),
+            "smbios" => {
+                let pairs = pairs(value, "type");
+                if let (Some("1"), Some(uuid)) = (get(&pairs, "type"), get(&pairs, "uuid")) {
+                    line.smbios_uuid = is_uuid(uuid).then(|| uuid.to_ascii_lowercase());
+                }
+            }
             "id" => line.proxmox_id = value.parse().ok(),
             "pidfile" => line.pid_file = Some(value.to_owned()),
             "enable-kvm" => line.accel = Some(Accel::Kvm),
@@ -67,8 +77,11 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
                     return None; // libvirt only asks QEMU for its capabilities.
                 }
                 line.accel = line.accel.or(accel(get(&pairs, "accel")));
+                machine = get(&pairs, "type").map_or(machine, str::to_owned);
+                let count = |(key, n): (String, String)| Some((key.strip_prefix("smp.")?.to_owned(), n));
+                counts.extend(pairs.into_iter().filter_map(count));
             }
-            "smp" => line.topology = topology(&pairs(value, "cpus")),
+            "smp" => counts.extend(pairs(value, "cpus")),
             "m" => line.memory_bytes = get(&pairs(value, "size"), "size").and_then(size_bytes),
             "object" => object(&mut line, value),
             "qmp" | "qmp-pretty" => sockets.extend(listening_socket(value)),
@@ -87,13 +100,18 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     let named = std::mem::take(&mut line.qmp_sockets);
     sockets.extend(control.into_iter().filter(|(id, _)| named.contains(id)).map(|(_, path)| path));
     line.qmp_sockets = sockets;
+    line.topology = Some(smp::topology(&counts, &machine));
     Some(line)
 }
 
 /// The program's file name, if it is a QEMU that can run a VM.
 pub fn qemu(arguments: &[String]) -> Option<&str> {
     let program = arguments.first()?.rsplit('/').next()?;
-    let is_qemu = program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm" | "qemu");
+    // A script with the program's own name may start it: `.qemu-kvm-wrapped` (NixOS), `qemu-system-x86_64.real`.
+    let name = program.strip_prefix('.').and_then(|name| name.strip_suffix("-wrapped")).unwrap_or(program);
+    let name = name.strip_suffix(".real").unwrap_or(name);
+    let is_qemu = name.starts_with("qemu-system-")
+        || matches!(name, "qemu-kvm" | "kvm" | "qemu" | "kvm-spice" | "qemu-kvm-spice");
     is_qemu.then_some(program)
 }
 
@@ -115,8 +133,8 @@ pub fn is_libvirts(value: &str) -> bool {
     value.contains("/libvirt/qemu/") && value.contains("/master-key.aes")
 }
 
-/// Is this an option without a value? The list has only those that may stand before an option that matters
-/// here.
+/// Is this an option without a value? Those of all versions since 1.0, because an option that is taken for one with a
+/// value hides the next. Source: `qemu-options.hx`, the options without `HAS_ARG` (QEMU 1.0 to 10.1).
 fn is_flag(option: &str) -> bool {
     matches!(
         option,
@@ -144,6 +162,29 @@ fn is_flag(option: &str) -> bool {
             | "portrait"
             | "enable-sync-profile"
             | "semihosting"
+            | "mem-prealloc"
+            | "enable-fips"
+            | "curses"
+            | "sdl"
+            | "no-frame"
+            | "alt-grab"
+            | "ctrl-grab"
+            | "no-quit"
+            | "show-cursor"
+            | "old-param"
+            | "one-insn-per-tick"
+            | "no-kvm"
+            | "no-kvm-irqchip"
+            | "no-kvm-pit"
+            | "no-kvm-pit-reinjection"
+            | "rtc-td-hack"
+            | "tdf"
+            | "nodefconfig"
+            | "async-teardown"
+            | "perfmap"
+            | "jitdump"
+            | "xen-create"
+            | "localtime"
             | "version"
             | "help"
             | "h"
@@ -186,14 +227,7 @@ fn accel(name: Option<&str>) -> Option<Accel> {
     }
 }
 
-fn topology(pairs: &[(String, String)]) -> Option<GuestTopology> {
-    let number = |key: &str| get(pairs, key).and_then(|v| v.parse::<u32>().ok()).filter(|n| *n > 0);
-    let (sockets, cores, threads) = (number("sockets")?, number("cores")?, number("threads")?);
-    let inner = number("dies").unwrap_or(1).checked_mul(number("clusters").unwrap_or(1))?;
-    Some(GuestTopology { sockets, cores: cores.checked_mul(inner)?, threads })
-}
-
-/// Reads `4G`, `512` or `2097152k`; MiB if no unit is given.
+/// Reads `4G`, `1.5G`, `512` or `2097152k`; MiB if no unit is given. Source: `util/cutils.c`, `do_strtosz` (QEMU 9.2).
 fn size_bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -202,9 +236,21 @@ fn size_bytes(text: &str) -> Option<u64> {
         "" | "m" => 20,
         "g" => 30,
         "t" => 40,
+        "p" => 50,
+        "e" => 60,
         _ => return None,
     };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole = whole.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    if fraction.is_empty() {
+        return Some(whole);
+    }
+    // QEMU has no parts of a byte.
+    let fraction = fraction
+        .bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| format!("0.{fraction}").parse::<f64>().ok())??;
+    whole.checked_add((fraction * (1_u64 << shift) as f64) as u64).filter(|_| shift > 0)
 }
 
 fn object(line: &mut CommandLine, value: &str) {
@@ -301,7 +347,7 @@ mod tests {
         assert_eq!(l.name.as_deref(), Some("it's \"x\",y"));
         assert_eq!(l.uuid.as_deref(), Some("63715d0b-76a4-4a2a-8db6-9bda3af71014"));
         assert_eq!((l.of_libvirt, l.libvirt_id, l.accel), (true, Some(12), Some(Accel::Tcg)));
-        assert_eq!(l.topology, Some(GuestTopology { sockets: 2, cores: 2, threads: 2 }));
+        assert_eq!(l.topology, Some(Ok(GuestTopology { sockets: 2, cores: 2, threads: 2 })));
         assert_eq!((l.memory_bytes, l.iothreads.len()), (Some(2 << 30), 1));
         assert_eq!(l.memory_nodes, Some("0,2".parse().unwrap()));
         assert!(l.qmp_sockets.is_empty());
@@ -330,7 +376,8 @@ mod tests {
             "/run/x.pid",
         ]);
         let l = l.unwrap();
-        assert_eq!((l.accel, l.topology, l.memory_bytes), (Some(Accel::Kvm), None, Some(4 << 30)));
+        assert_eq!((l.accel, l.memory_bytes), (Some(Accel::Kvm), Some(4 << 30)));
+        assert!(l.topology.unwrap().is_err(), "no machine type");
         assert_eq!(l.qmp_sockets, ["/tmp/q", "/tmp/m"]);
         assert_eq!((l.iothreads, l.of_libvirt), (vec!["io1".to_owned()], false));
         let l = line(&[
@@ -348,6 +395,29 @@ mod tests {
             (l.proxmox_id, l.name.as_deref(), l.memory_bytes),
             (Some(100), Some("web"), Some(512 << 20))
         );
+    }
+
+    #[test]
+    fn options_without_a_value_hide_nothing() {
+        let l = line(&[
+            "qemu-system-x86_64",
+            "-mem-prealloc",
+            "-smp",
+            "4,sockets=1,cores=2,threads=2",
+            "-m",
+            "1.5G",
+        ])
+        .unwrap();
+        assert_eq!(l.topology, Some(Ok(GuestTopology { sockets: 1, cores: 2, threads: 2 })));
+        assert_eq!(l.memory_bytes, Some(3 << 29));
+        let words = "kvm -machine q35,smp.cpus=4,smp.sockets=1,smp.cores=2,smp.threads=2 -smp 4";
+        let l = line(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!(l.topology, Some(Ok(GuestTopology { sockets: 1, cores: 2, threads: 2 })));
+        for (text, bytes) in
+            [("0.5k", Some(512)), ("2E", Some(1 << 61)), ("1.5b", None), ("1.xG", None), ("", None)]
+        {
+            assert_eq!(size_bytes(text), bytes, "{text}");
+        }
     }
 
     #[test]
@@ -371,6 +441,10 @@ mod tests {
         assert_eq!(line(&["qemu-system-x86_64", "-version"]), None);
         assert_eq!(line(&["gdb", "qemu-system-x86_64"]), None);
         assert_eq!(line(&["qemu-img", "-m", "x"]), None);
+        for name in ["kvm-spice", "/usr/bin/kvm.real", "/nix/store/x/bin/.qemu-system-x86_64-wrapped"] {
+            assert!(line(&[name, "-m", "1"]).is_some(), "{name}");
+        }
+        assert_eq!(line(&[".kvm", "-m", "1"]), None);
         assert_eq!(line(&[]), None);
     }
 

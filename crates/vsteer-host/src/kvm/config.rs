@@ -16,7 +16,7 @@ use crate::linux::{task, topology, tuning};
 use crate::root::Root;
 use serde_json::{Map, Value};
 use vsteer_core::Fault;
-use vsteer_core::nouns::{HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread};
+use vsteer_core::nouns::{GroupQuota, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread};
 
 /// With cgroup version 2, libvirt shows "no quota" as the largest number that it accepts as a quota, µs.
 const QUOTA_MOST_US: i64 = 17_592_186_044_415;
@@ -89,10 +89,13 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
             Some(sched) => limits_of_libvirt(sched),
             None => limits_of_cgroups(root, groups, own.as_deref(), &described),
         },
+        quotas: quotas(root, groups, own.as_deref(), &described),
         rt_budgets: groups.rt_budgets(root, described.iter().filter_map(|t| t.cgroup.as_deref())),
         cgroup: own,
         threads: described,
-        guest_topology: domain.and_then(super::xml::Domain::topology_shown).or(line.topology),
+        guest_topology: domain
+            .and_then(super::xml::Domain::topology_shown)
+            .or(line.topology.clone().and_then(Result::ok)),
         memory_bytes: domain.and_then(|d| d.memory_bytes).or(line.memory_bytes),
         memory_nodes: match (&vm.manager, domain) {
             (Manager::Libvirt(_), Some(d)) => d.memory_nodes.clone(),
@@ -143,6 +146,16 @@ pub fn limits_of_libvirt(sched: &Map<String, Value>) -> Limits {
         (quota > 0 && quota < QUOTA_MOST_US).then_some(Quota { quota_us: quota as u64, period_us })
     };
     Limits { per_vcpu: quota("vcpu"), emulator: quota("emulator"), whole_vm: quota("global") }
+}
+
+/// The quotas that hold threads of the VM, at every level.
+fn quotas(root: &Root, groups: &Cgroups, own: Option<&str>, threads: &[VmThread]) -> Vec<GroupQuota> {
+    let all = groups.quotas(root, threads.iter().filter_map(|t| t.cgroup.as_deref()));
+    let of = |(cgroup, quota): (String, Quota)| {
+        let shared = !own.is_some_and(|own| cgroups::is_beneath(&cgroup, own));
+        GroupQuota { cgroup, quota, shared }
+    };
+    all.into_iter().map(of).collect()
 }
 
 fn limits_of_cgroups(root: &Root, groups: &Cgroups, own: Option<&str>, threads: &[VmThread]) -> Limits {

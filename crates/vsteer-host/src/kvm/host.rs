@@ -285,6 +285,7 @@ impl Observe for KvmHost {
             (None, None) => unreachable!("a host always has a collector"),
         };
         batch.pcpus = pcpu::read(&self.inventory.root);
+        self.slow.begin_sample();
         batch.vms = self
             .inventory
             .vms

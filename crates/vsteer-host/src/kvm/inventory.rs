@@ -11,7 +11,7 @@
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
 use super::roles::{self, Known};
-use super::{identity, qmp, xml};
+use super::{identity, qmp, vmms, xml};
 use crate::actuate::Run;
 use crate::linux::cgroups::Cgroups;
 use crate::linux::task;
@@ -73,7 +73,8 @@ pub struct Inventory {
     clients: Vec<Client>,
     considered: BTreeSet<(u32, u64)>,
     roles: BTreeMap<(u32, Tid), Role>,
-    monitors: BTreeMap<(u32, u64), Option<BTreeMap<Tid, u32>>>,
+    /// What the kernel or a monitor said of the vCPUs of a process; `None` if the threads' names tell, or nothing does.
+    told_vcpus: BTreeMap<(u32, u64), Option<BTreeMap<Tid, u32>>>,
 }
 
 impl Inventory {
@@ -97,7 +98,7 @@ impl Inventory {
             clients: uris.iter().map(|uri| Client::new(uri, false)).collect(),
             considered: BTreeSet::new(),
             roles: BTreeMap::new(),
-            monitors: BTreeMap::new(),
+            told_vcpus: BTreeMap::new(),
         }
     }
 
@@ -171,6 +172,20 @@ impl Inventory {
         }
         self.vhosts = vhosts;
         self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
+        // vCPUs may have been plugged in, or have run for the first time.
+        let named = |pid: u32| {
+            let of_process = (pid, Tid(0))..=(pid, Tid(u32::MAX));
+            self.roles.range(of_process).any(|(_, role)| role.vcpu().is_some())
+        };
+        let is_asked = |vm: &Vm| vm.asked.is_some() || !named(vm.process.pid);
+        if self.vms.iter().any(is_asked) {
+            let mut all = vmms::vcpu_threads(&self.root);
+            for vm in &mut self.vms {
+                if let Some(known) = all.remove(&vm.process.pid) {
+                    vm.asked = Some(known);
+                }
+            }
+        }
     }
 
     /// The QEMUs about which vsteer need not ask libvirt again: all except young ones that libvirt does not
@@ -222,7 +237,14 @@ impl Inventory {
             vms.extend(qemus.into_iter().map(unlisted));
         }
         self.tell_apart(&mut vms);
-        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, &vm.name, &vm.id)));
+        let is_meant = |vm: &Vm, given: &str| {
+            let number = match vm.manager {
+                Manager::Proxmox(number) => given.parse() == Ok(number),
+                _ => false,
+            };
+            number || is_named(given, &vm.name, &vm.id)
+        };
+        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|given| is_meant(vm, given)));
         for vm in &vms {
             match &vm.manager {
                 Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
@@ -230,14 +252,19 @@ impl Inventory {
                     --connect URI",
                     vm.name
                 )),
-                Manager::Proxmox(_) | Manager::KubeVirt => {
+                Manager::Proxmox(_) | Manager::KubeVirt | Manager::Kata => {
                     self.note(format!("VM {:?}: support for {:?} is untried: compare before you rely on it", vm.name, vm.manager));
                 }
                 _ => {}
             }
         }
+        for vm in vms.iter().filter(|vm| vm.domain.is_none()) {
+            if let Some(Err(why)) = &vm.process.line.topology {
+                self.note(format!("VM {:?}: cannot tell the topology that its guest sees: {why}", vm.name));
+            }
+        }
         vms.sort_by(|a, b| a.id.cmp(&b.id));
-        self.ask_monitors(&mut vms);
+        self.tell_vcpus(&mut vms);
         vms
     }
 
@@ -258,45 +285,63 @@ impl Inventory {
         }
     }
 
-    /// Asks the monitors of VMs whose threads' names do not show the vCPUs, once each.
-    fn ask_monitors(&mut self, vms: &mut [Vm]) {
-        if !self.root.is_live() {
-            return;
-        }
+    /// Finds the vCPUs of VMs whose threads' names do not show them: the kernel may know, or the VM's monitor.
+    fn tell_vcpus(&mut self, vms: &mut [Vm]) {
         // However many processes pose as VMs: the others are asked at the next look.
         let end = Instant::now() + limits::MONITORS_TIME;
-        for vm in vms.iter_mut().filter(|vm| vm.process.origin == Origin::Nobody) {
+        let mut of_kernel = None;
+        for vm in vms.iter_mut() {
             let key = (vm.process.pid, vm.process.start_ticks);
-            if !self.monitors.contains_key(&key) && Instant::now() > end {
+            if let Some(told) = self.told_vcpus.get(&key) {
+                vm.asked = told.clone();
                 continue;
             }
-            if !self.monitors.contains_key(&key) {
-                if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
-                    self.monitors.insert(key, None);
+            let told = if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
+                None
+            } else {
+                let all = of_kernel.get_or_insert_with(|| vmms::vcpu_threads(&self.root));
+                if let Some(known) = all.get(&vm.process.pid) {
+                    Some(known.clone())
+                } else if self.root.is_live() && vm.process.origin == Origin::Nobody {
+                    if Instant::now() > end {
+                        continue;
+                    }
+                    self.ask_monitor(vm)
+                } else {
                     continue;
                 }
-                if let Some(program) = &vm.process.line.program {
-                    let note =
-                        "no thread has a name that vsteer knows as a vCPU's, so vsteer cannot tell its vCPUs";
-                    self.note(format!("VM {:?} of {program}: {note}", vm.name));
-                    self.monitors.insert(key, None);
-                    continue;
-                }
-                let said = match vm.process.line.qmp_sockets.first() {
-                    Some(path) => qmp::vcpu_threads(&self.root, vm.process.pid, path),
-                    None => Err("the VM has no monitor of its own".to_owned()),
-                };
-                if let Err(why) = &said {
-                    self.note(format!(
-                        "VM {:?}: cannot tell its vCPUs: its threads have no names, and {why}: start it with \
-                        -name NAME,debug-threads=on",
-                        vm.name
-                    ));
-                }
-                self.monitors.insert(key, said.ok());
-            }
-            vm.asked = self.monitors.get(&key).cloned().flatten();
+            };
+            self.told_vcpus.insert(key, told.clone());
+            vm.asked = told;
         }
+    }
+
+    /// What the VM's monitor says of its vCPUs, once.
+    fn ask_monitor(&mut self, vm: &Vm) -> Option<BTreeMap<Tid, u32>> {
+        let vcpus = match vmms::vcpu_descriptors(&self.root, vm.process.pid) {
+            0 => "its vCPUs".to_owned(),
+            n => format!("which threads are its {n} vCPUs"),
+        };
+        if let Some(program) = &vm.process.line.program {
+            self.note(format!(
+                "VM {:?} of {program}: cannot tell {vcpus}: no thread has a name that vsteer knows as a vCPU's, and \
+                 /sys/kernel/debug/kvm does not say it either",
+                vm.name
+            ));
+            return None;
+        }
+        let said = match vm.process.line.qmp_sockets.first() {
+            Some(path) => qmp::vcpu_threads(&self.root, vm.process.pid, path),
+            None => Err("the VM has no monitor of its own".to_owned()),
+        };
+        if let Err(why) = &said {
+            self.note(format!(
+                "VM {:?}: cannot tell {vcpus}: its threads have no names, /sys/kernel/debug/kvm does not tell them, and \
+                 {why}: start it with -name NAME,debug-threads=on",
+                vm.name
+            ));
+        }
+        said.ok()
     }
 
     /// The existing runs of this VM, from processes alone. So it includes a VM that its libvirt does not
@@ -304,7 +349,9 @@ impl Inventory {
     pub fn runs_of(&self, id: &VmId) -> Vec<Run> {
         let is_it = |q: &Process| {
             let uuid = q.line.uuid.as_deref();
-            uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&id.0)) || id_of(q) == *id
+            uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&id.0))
+                || unlisted_id(q) == *id
+                || id_of(q) == *id
         };
         let qemus = processes::find(&self.root).qemus;
         let these = qemus.iter().filter(|q| is_it(q));
@@ -336,24 +383,44 @@ impl Inventory {
     /// The present threads of one VM.
     pub fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
         let pid = vm.process.pid;
-        let known = Known { pid, iothreads: &vm.process.line.iothreads, asked: vm.asked.as_ref() };
-        let role = |tid: Tid| {
-            if let Some(role) = self.roles.get(&(pid, tid)) {
-                return Some(*role);
-            }
-            let comm = task::text(&self.root, &format!("/proc/{pid}/task/{}/comm", tid.0))?;
-            let comm = comm.strip_suffix('\n').unwrap_or(&comm);
-            let cgroup = self.cgroups.of_thread(&self.root, pid, tid);
-            Some(roles::role(&known, tid, comm, cgroup.as_deref()))
+        let mut known = Known {
+            pid,
+            iothreads: &vm.process.line.iothreads,
+            asked: vm.asked.as_ref(),
+            taken: BTreeSet::new(),
         };
-        let mut threads: Vec<Thread> = task::threads(&self.root, pid)
-            .into_iter()
-            .filter_map(|tid| Some(Thread { tid, pid, role: role(tid)? }))
-            .collect();
+        let of_process = (pid, Tid(0))..=(pid, Tid(u32::MAX));
+        known.taken.extend(self.roles.range(of_process).filter_map(|(_, role)| iothread(*role)));
+        let mut threads: Vec<Thread> = Vec::new();
+        for tid in task::threads(&self.root, pid) {
+            let role = match self.roles.get(&(pid, tid)) {
+                Some(role) => Some(*role),
+                None => self.role_of(&known, tid),
+            };
+            let Some(role) = role else { continue };
+            known.taken.extend(iothread(role));
+            threads.push(Thread { tid, pid, role });
+        }
         let apart = self.vhosts.get(&pid).into_iter().flatten();
         threads.extend(apart.map(|tid| Thread { tid: *tid, pid: tid.0, role: Role::Vhost }));
         threads.sort_by_key(|t| (t.role.vcpu().unwrap_or(u32::MAX), t.tid));
         threads
+    }
+
+    /// The role of a thread, by what its files say; `None` if it has ended.
+    fn role_of(&self, known: &Known<'_>, tid: Tid) -> Option<Role> {
+        let comm = task::text(&self.root, &format!("/proc/{}/task/{}/comm", known.pid, tid.0))?;
+        let comm = comm.strip_suffix('\n').unwrap_or(&comm);
+        let cgroup = self.cgroups.of_thread(&self.root, known.pid, tid);
+        Some(roles::role(known, tid, comm, cgroup.as_deref()))
+    }
+}
+
+/// The number of an I/O thread.
+fn iothread(role: Role) -> Option<u32> {
+    match role {
+        Role::IoThread(n) => Some(n),
+        _ => None,
     }
 }
 
@@ -375,11 +442,12 @@ fn uri_of(manager: &Manager) -> &str {
 /// A VM that no libvirt lists.
 fn unlisted(process: Process) -> Vm {
     let line = &process.line;
-    let (id, manager) = match process.origin {
-        Origin::Libvirt => (line.uuid.clone().map(VmId), Manager::Libvirt(String::new())),
-        Origin::KubeVirt => (line.uuid.clone().map(VmId), Manager::KubeVirt),
-        Origin::Proxmox(id) => (None, Manager::Proxmox(id)),
-        Origin::Nobody => (None, Manager::Bare),
+    let manager = match process.origin {
+        Origin::Libvirt => Manager::Libvirt(String::new()),
+        Origin::KubeVirt => Manager::KubeVirt,
+        Origin::Kata => Manager::Kata,
+        Origin::Proxmox(id) => Manager::Proxmox(id),
+        Origin::Nobody => Manager::Bare,
     };
     let program = line.program.as_deref().unwrap_or("qemu");
     let name = line.name.clone().filter(|n| !n.is_empty());
@@ -390,13 +458,26 @@ fn unlisted(process: Process) -> Vm {
     } else {
         name
     };
-    let id = id.unwrap_or_else(|| id_of(&process));
+    let id = unlisted_id(&process);
     Vm { id, name, manager, process, listed: None, domain: None, asked: None }
 }
 
 /// Does the id hold the number and the start of a process? A UUID of a command line never looks like that.
 pub fn is_of_process(id: &VmId) -> bool {
     ["kvm:", "qemu:"].iter().any(|kind| id.0.starts_with(kind))
+}
+
+/// The id of a VM that no libvirt lists: one that lasts beyond this run, if its manager gives one.
+fn unlisted_id(process: &Process) -> VmId {
+    let line = &process.line;
+    let lasting = match process.origin {
+        Origin::Libvirt | Origin::KubeVirt => line.uuid.clone(),
+        // Proxmox writes the UUID that the guest sees, if its configuration has one.
+        Origin::Proxmox(id) => line.smbios_uuid.clone().or_else(|| Some(format!("proxmox:{id}"))),
+        // Anybody can write a UUID on a command line; a new pod has a new one.
+        Origin::Kata | Origin::Nobody => None,
+    };
+    lasting.map_or_else(|| id_of(process), VmId)
 }
 
 fn id_of(process: &Process) -> VmId {

@@ -2,8 +2,8 @@
 //!
 //! vsteer reads the command line of every process, because QEMU can take any name (`-name process=…`). It
 //! recognises other VMMs by the descriptors they hold ([`super::vmms`]). A QEMU of libvirt holds libvirt's
-//! secret. Proxmox numbers its VMs (`-id`) and keeps their pid files in `qemu-server`. KubeVirt's VMs run in
-//! the cgroup of a pod.
+//! secret. Proxmox numbers its VMs (`-id`) and keeps their pid files in `qemu-server`. KubeVirt's VMs are a
+//! libvirt's in the cgroup of a pod, and Kata's are other VMs there.
 //!
 //! Source: `man 5 proc`; `src/qemu/qemu_command.c` (libvirt 9.0); `PVE/QemuServer.pm` (Proxmox VE 8, read,
 //! not tried); KubeVirt 1.x (read, not tried).
@@ -11,6 +11,7 @@
 //! Left out: QEMUs inside a container that hides its processes.
 
 use super::command_line::{self, CommandLine};
+use super::readconfig;
 use super::roles::vhost_of;
 use super::vmms;
 use crate::linux::task::{self, text};
@@ -58,6 +59,8 @@ pub enum Origin {
     Proxmox(u32),
     /// A pod of KubeVirt. Untried.
     KubeVirt,
+    /// Another pod: Kata Containers runs it in a VM. Untried.
+    Kata,
     /// No manager: a person or a script.
     Nobody,
 }
@@ -67,7 +70,8 @@ pub enum Origin {
 pub struct Found {
     /// The QEMUs and other VMMs, by pid.
     pub qemus: Vec<Process>,
-    /// Kernel threads `vhost-PID` by that pid (before Linux 6.4; since then they are threads of the process).
+    /// Kernel threads `vhost-PID` by that pid. From Linux 6.4 to 6.16 they are threads of the process instead; since
+    /// 6.17 the VMM chooses (`VHOST_SET_FORK_FROM_OWNER`).
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
 }
 
@@ -89,6 +93,7 @@ pub fn find(root: &Root) -> Found {
         }
         let arguments: Vec<String> =
             arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+        let arguments = with_files(root, pid, arguments);
         let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
         let Some(line) = line else { continue };
         let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
@@ -100,15 +105,25 @@ pub fn find(root: &Root) -> Found {
     found
 }
 
+/// The arguments with those of the files that they name, if the process is root's.
+fn with_files(root: &Root, pid: u32, arguments: Vec<String>) -> Vec<String> {
+    if !readconfig::is_used(&arguments) || task::user(root, pid).is_some_and(|user| user != 0) {
+        return arguments;
+    }
+    let read = |path: &str| root.bytes_at_most(path, limits::COMMAND_LINE).ok();
+    readconfig::expanded(&arguments, |path| Some(String::from_utf8_lossy(&read(path)?).into_owned()))
+}
+
 fn vhost_name(root: &Root, pid: u32) -> Option<u32> {
     vhost_of(text(root, &format!("/proc/{pid}/comm"))?.trim_end())
 }
 
-/// Is the kernel older than 6.4? An unreadable version counts as old, which only costs one more look.
+/// Can a vhost worker be a process of the kernel's? An unreadable version counts as yes, which only costs one more
+/// look.
 fn vhosts_are_processes(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (6, 4),
+        (Some(Ok(major)), Some(Ok(minor))) => !((6, 4)..(6, 17)).contains(&(major, minor)),
         _ => true,
     }
 }
@@ -124,11 +139,12 @@ fn command_line_of(root: &Root, pid: u32) -> Option<String> {
 /// of Proxmox on a command line, or make a group named `kubepods` among their own.
 fn origin(root: &Root, cgroups: &str, user: Option<u32>, line: &CommandLine) -> Origin {
     let in_pod = |path: &str| path.contains("/kubepods") && !path.contains(":/user.slice/");
-    if cgroups.lines().any(in_pod) {
-        return Origin::KubeVirt;
-    }
-    if line.of_libvirt {
-        return Origin::Libvirt;
+    match (cgroups.lines().any(in_pod), line.of_libvirt) {
+        // KubeVirt runs a libvirt in each pod.
+        (true, true) => return Origin::KubeVirt,
+        (true, false) => return Origin::Kata,
+        (false, true) => return Origin::Libvirt,
+        (false, false) => {}
     }
     let kept_by_proxmox = || {
         line.pid_file.as_deref().is_some_and(|f| f.contains("/qemu-server/")) || root.has_folder("/etc/pve")
@@ -151,10 +167,7 @@ mod tests {
                 && vhosts_are_processes("5.15.0")
                 && vhosts_are_processes("?")
         );
-        assert!(
-            !vhosts_are_processes("6.4.0")
-                && !vhosts_are_processes("6.18.44-fc")
-                && !vhosts_are_processes("7.0")
-        );
+        assert!(vhosts_are_processes("6.17.0") && vhosts_are_processes("7.0"));
+        assert!(!vhosts_are_processes("6.4.0") && !vhosts_are_processes("6.16.9-fc"));
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Left out: which vCPU the single TCG thread runs at a moment. That thread counts as vCPU 0.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::nouns::{Accel, Role, Tid};
 
 /// Facts about a process that help to distinguish its threads.
@@ -20,6 +20,9 @@ pub struct Known<'a> {
     pub iothreads: &'a [String],
     /// The vCPU of a thread, as the monitor reported it.
     pub asked: Option<&'a BTreeMap<Tid, u32>>,
+    /// Numbers of I/O threads that earlier threads have. The kernel cuts names, so two may have the same; QEMU
+    /// starts them in the order of the command line.
+    pub taken: BTreeSet<u32>,
 }
 
 /// How other VMMs name the thread of vCPU N, without the N: Firecracker, crosvm, kvmtool, cloud-hypervisor.
@@ -101,8 +104,9 @@ fn iothread(known: &Known<'_>, id: &str) -> Option<u32> {
     if let Some(n) = numbered(id, "iothread") {
         return Some(n);
     }
-    let fits = |full: &&String| full.as_str() == id || (id.len() >= 12 && full.starts_with(id));
-    known.iothreads.iter().zip(1u32..).find(|(full, _)| fits(full)).map(|(_, n)| n)
+    let fits = |full: &String| full == id || (id.len() >= 12 && full.starts_with(id));
+    let fitting = known.iothreads.iter().zip(1u32..).filter(|(full, _)| fits(full)).map(|(_, n)| n);
+    fitting.clone().find(|n| !known.taken.contains(n)).or_else(|| fitting.clone().next())
 }
 
 #[cfg(test)]
@@ -114,7 +118,7 @@ mod tests {
     fn names_tell() {
         let ids = vec!["disk".to_owned(), "a-very-long-name".to_owned()];
         let asked = BTreeMap::from([(Tid(99), 3)]);
-        let known = Known { pid: 50, iothreads: &ids, asked: Some(&asked) };
+        let known = Known { pid: 50, iothreads: &ids, asked: Some(&asked), ..Known::default() };
         let of = |tid, comm, group| role(&known, Tid(tid), comm, group);
         assert_eq!(of(50, "CPU 0/KVM", None), Role::Emulator);
         assert_eq!(of(51, "CPU 12/KVM", Some("/m/vcpu3")), Role::Vcpu(12));

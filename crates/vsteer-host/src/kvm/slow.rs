@@ -1,10 +1,10 @@
 //! Reads counters of a VM that belong to no thread: how often quotas ran out, and on which nodes the memory
 //! is.
 //!
-//! Every cgroup with a quota counts `nr_throttled`. vsteer finds the groups with a quota whenever it reads
-//! the configuration, and every ten seconds. At every sample it reads their `cpu.stat` through open
-//! descriptors. A group that appears later counts from then on, so that the sum never jumps by its earlier
-//! count.
+//! Every cgroup with a quota counts `nr_throttled`, from the root's child down to those of the VM's threads: a slice or
+//! a pod may hold many VMs. vsteer finds the groups with a quota whenever it reads the configuration, and every ten
+//! seconds. At every sample it reads the `cpu.stat` of each group once, through an open descriptor. A group that appears
+//! later counts from then on, so that a VM's sum never jumps by its earlier count.
 //!
 //! Memory placement is slow to read (see `linux::numa_maps`): at most every ten seconds per VM, less often if
 //! it takes long, and one VM per sample.
@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{VmConfig, VmId};
+use vsteer_core::nouns::{GroupQuota, VmConfig, VmId};
 
 const QUOTAS_EVERY: Duration = Duration::from_secs(10);
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
@@ -26,14 +26,17 @@ const MEMORY_SHARE: u32 = 100;
 
 struct Group {
     stat: OwnedFd,
-    /// The group's count when vsteer first saw it; 0 if that was at the VM's first look.
-    base: u64,
+    /// Its count at the present sample.
+    count: Option<u64>,
 }
 
 /// The open descriptors and the times of the last looks.
 #[derive(Default)]
 pub struct SlowCounters {
-    groups: BTreeMap<VmId, BTreeMap<String, Group>>,
+    /// By path.
+    groups: BTreeMap<String, Group>,
+    /// Of each VM, its groups, each with its count when vsteer first saw it there; 0 if that was at the VM's first look.
+    bases: BTreeMap<VmId, BTreeMap<String, u64>>,
     memory: BTreeMap<VmId, Instant>,
     only_node: Option<Option<u32>>,
     seen: Option<Instant>,
@@ -49,41 +52,47 @@ impl SlowCounters {
     pub fn see(&mut self, inventory: &Inventory, vms: &[VmConfig]) {
         self.seen = Some(Instant::now());
         let there = |id: &VmId| vms.iter().any(|vm| vm.id == *id);
-        self.groups.retain(|id, _| there(id));
+        self.bases.retain(|id, _| there(id));
         self.memory.retain(|id, _| there(id));
         for vm in vms {
             self.see_vm(inventory, vm);
         }
+        let used: BTreeSet<&String> = self.bases.values().flat_map(BTreeMap::keys).collect();
+        self.groups.retain(|path, _| used.contains(path));
     }
 
     fn see_vm(&mut self, inventory: &Inventory, vm: &VmConfig) {
-        let (root, all) = (&inventory.root, &inventory.cgroups);
-        let Some(own) = &vm.cgroup else { return };
-        let first = !self.groups.contains_key(&vm.id);
-        let known = self.groups.entry(vm.id.clone()).or_default();
-        // Every group from the VM's own down to those of its threads.
-        let mut paths: Vec<String> =
-            vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage).collect();
-        paths.sort();
-        paths.dedup();
-        for path in paths.into_iter().filter(|path| is_beneath(path, own)) {
-            if known.contains_key(&path) || all.quota(root, &path).is_none() {
+        if !is_placed(vm) {
+            return;
+        }
+        let first = !self.bases.contains_key(&vm.id);
+        let bases = self.bases.entry(vm.id.clone()).or_default();
+        for GroupQuota { cgroup, .. } in &vm.quotas {
+            if bases.contains_key(cgroup) {
                 continue;
             }
-            let file = all.file(&path, "cpu.stat");
-            let open =
-                file.and_then(|f| rustix::fs::open(f, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok());
-            if let Some(stat) = open {
-                let base = if first { 0 } else { read(&stat).unwrap_or(0) };
-                known.insert(path, Group { stat, base });
+            if !self.groups.contains_key(cgroup) {
+                let file = inventory.cgroups.file(cgroup, "cpu.stat");
+                let open = file
+                    .and_then(|f| rustix::fs::open(f, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok());
+                let Some(stat) = open else { continue };
+                self.groups.insert(cgroup.clone(), Group { count: read(&stat), stat });
             }
+            let now = self.groups.get(cgroup).and_then(|group| group.count).unwrap_or(0);
+            bases.insert(cgroup.clone(), if first { 0 } else { now });
         }
     }
 
-    /// How often the VM's quotas ran out; `None` if it has no cgroup of its own, 0 if it has no quota.
+    /// Reads how often all quotas ran out.
+    pub fn begin_sample(&mut self) {
+        self.groups.values_mut().for_each(|group| group.count = read(&group.stat));
+    }
+
+    /// How often the VM's quotas had run out when the sample began; `None` if its cgroups are not known, 0 if it has no
+    /// quota.
     pub fn throttled_periods(&self, vm: &VmId) -> Option<u64> {
-        let groups = self.groups.get(vm)?.values();
-        Some(groups.filter_map(|g| Some(read(&g.stat)?.saturating_sub(g.base))).sum())
+        let rose = |(path, base): (&String, &u64)| Some(self.groups.get(path)?.count?.saturating_sub(*base));
+        Some(self.bases.get(vm)?.iter().filter_map(rose).sum())
     }
 
     /// The memory of the VM by node, if it is time to read it again.
@@ -113,15 +122,13 @@ impl SlowCounters {
 /// How often the quotas of a VM ran out in the life of its cgroups, read once. As
 /// [`SlowCounters::throttled_periods`], without open descriptors.
 pub fn throttled_periods(inventory: &Inventory, vm: &VmConfig) -> Option<u64> {
-    let (root, all, own) = (&inventory.root, &inventory.cgroups, vm.cgroup.as_ref()?);
-    let paths = vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage);
-    let paths: BTreeSet<String> = paths.filter(|p| is_beneath(p, own)).collect();
-    let limited = paths.iter().filter(|path| all.quota(root, path).is_some());
-    Some(limited.filter_map(|path| all.throttled_periods(root, path)).sum())
+    let of = |q: &GroupQuota| inventory.cgroups.throttled_periods(&inventory.root, &q.cgroup);
+    is_placed(vm).then(|| vm.quotas.iter().filter_map(of).sum())
 }
 
-fn is_beneath(path: &str, own: &str) -> bool {
-    path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Is the cgroup of each thread known?
+fn is_placed(vm: &VmConfig) -> bool {
+    vm.threads.iter().all(|thread| thread.cgroup.is_some())
 }
 
 fn read(stat: &OwnedFd) -> Option<u64> {

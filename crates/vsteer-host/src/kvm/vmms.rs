@@ -5,17 +5,20 @@
 //! kernel which processes made VMs: `/sys/kernel/debug/kvm` has a folder `TID-FD` for each. Only if that
 //! folder is not mounted, and only while KVM's module is in use, does vsteer read all descriptors.
 //!
-//! Source: `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs` (Linux 6.18). Names: `--name` (the emulated host's
+//! Since Linux 5.18 these folders say which thread runs which vCPU, whatever the VMM calls its threads (`vcpuN/pid`).
+//!
+//! Source: `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs` and `kvm_create_vcpu_debugfs` (Linux 6.18). Names: `--name` (the emulated host's
 //! own VMM; crosvm and kvmtool, **untried**), `--id` (Firecracker, **untried**). Threads: see
 //! [`super::roles`].
 //!
 //! Left out: everything else on such a command line; VMMs inside a container that hides its processes.
 
 use super::command_line::CommandLine;
+use crate::linux::files::numbered;
 use crate::linux::task::text;
 use crate::root::Root;
-use std::collections::BTreeSet;
-use vsteer_core::nouns::Accel;
+use std::collections::{BTreeMap, BTreeSet};
+use vsteer_core::nouns::{Accel, Tid};
 
 const DEBUG_FOLDER: &str = "/sys/kernel/debug/kvm";
 const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
@@ -35,6 +38,31 @@ pub fn holders(root: &Root) -> Holders {
         return Holders::Known(names.iter().filter_map(|n| holder(root, n)).collect());
     }
     if in_use(root) { Holders::Any } else { Holders::Known(BTreeSet::new()) }
+}
+
+/// What the kernel reports of vCPUs: of each process, the vCPU of each of its threads.
+pub fn vcpu_threads(root: &Root) -> BTreeMap<u32, BTreeMap<Tid, u32>> {
+    let mut all: BTreeMap<u32, BTreeMap<Tid, u32>> = BTreeMap::new();
+    for vm in root.names(DEBUG_FOLDER).unwrap_or_default() {
+        let Some(pid) = holder(root, &vm) else { continue };
+        let folder = format!("{DEBUG_FOLDER}/{vm}");
+        for name in root.names(&folder).unwrap_or_default() {
+            let Some(vcpu) = numbered(&name, "vcpu") else { continue };
+            let tid = text(root, &format!("{folder}/{name}/pid")).and_then(|t| t.trim().parse::<u32>().ok());
+            // 0: it has never run. A thread that is not the process's has ended.
+            if let Some(tid) = tid.filter(|tid| root.has_folder(&format!("/proc/{pid}/task/{tid}"))) {
+                all.entry(pid).or_default().insert(Tid(tid), vcpu);
+            }
+        }
+    }
+    all
+}
+
+/// Number of vCPUs of the process, by its descriptors.
+pub fn vcpu_descriptors(root: &Root, pid: u32) -> usize {
+    let folder = format!("/proc/{pid}/fd");
+    let is_vcpu = |fd: &String| root.link(&folder, fd).is_ok_and(|to| to.starts_with("anon_inode:kvm-vcpu"));
+    root.names(&folder).unwrap_or_default().iter().filter(|fd| is_vcpu(fd)).count()
 }
 
 /// The process of a folder `TID-FD`, if that thread's descriptor is a VM's. The numbers of another namespace
@@ -68,12 +96,23 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
         }
     };
     let program = arguments.first()?.rsplit('/').next()?.to_owned();
+    if is_gvisor(&program, arguments) {
+        return None;
+    }
     holds.then(|| CommandLine {
         name: name(arguments),
         accel: Some(Accel::Kvm),
         program: Some(program),
         ..CommandLine::default()
     })
+}
+
+/// Is this a sandbox of gVisor? Its KVM platform holds a VM descriptor, but runs a container's processes, no guest.
+/// Source: `runsc/sandbox/sandbox.go` (2024).
+fn is_gvisor(program: &str, arguments: &[String]) -> bool {
+    program.starts_with("runsc")
+        || (arguments.iter().any(|word| word == "--platform=kvm")
+            && arguments.iter().any(|word| word == "boot"))
 }
 
 /// The value of `--name`, `-n` or `--id`, also after `=`.
@@ -123,6 +162,12 @@ mod tests {
         let line = line_of(&root, &any, 70, &words).unwrap();
         assert_eq!((line.name.as_deref(), line.accel), (Some("web"), Some(Accel::Kvm)));
         assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is not a VM");
+        for line in
+            ["runsc-sandbox --root=/run --platform=kvm boot", "/proc/self/exe --platform=kvm boot abc"]
+        {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(line_of(&root, &any, 70, &words), None, "{line}");
+        }
 
         // 90-4 is a thread of another namespace.
         for folder in ["70-4", "90-4", "70-5"] {

@@ -130,10 +130,13 @@ impl Cgroups {
 
     /// The budgets of every cgroup from the root's children down to `cgroups`, parents first.
     pub fn rt_budgets<'a>(&self, root: &Root, cgroups: impl Iterator<Item = &'a str>) -> Vec<RtBudget> {
-        let mut all: Vec<String> = cgroups.flat_map(lineage).collect();
-        all.sort_by_key(|path| (path.matches('/').count(), path.clone()));
-        all.dedup();
-        all.iter().filter_map(|path| self.rt_budget(root, path)).collect()
+        lineages(cgroups).iter().filter_map(|path| self.rt_budget(root, path)).collect()
+    }
+
+    /// The quotas of every cgroup from the root's children down to `cgroups`, parents first.
+    pub fn quotas<'a>(&self, root: &Root, cgroups: impl Iterator<Item = &'a str>) -> Vec<(String, Quota)> {
+        let of = |path: String| self.quota(root, &path).map(|quota| (path, quota));
+        lineages(cgroups).into_iter().filter_map(of).collect()
     }
 
     /// How often its quota ran out since the cgroup was made.
@@ -209,6 +212,19 @@ pub fn lineage(cgroup: &str) -> Vec<String> {
         all.push(format!("{above}/{part}"));
     }
     all
+}
+
+/// These cgroups and their ancestors, each once, parents first.
+fn lineages<'a>(cgroups: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut all: Vec<String> = cgroups.flat_map(lineage).collect();
+    all.sort_by_key(|path| (path.matches('/').count(), path.clone()));
+    all.dedup();
+    all
+}
+
+/// Is this the cgroup `own`, or one beneath it?
+pub fn is_beneath(path: &str, own: &str) -> bool {
+    path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The deepest cgroup that contains all of `cgroups`; `None` if there are none, or if only the root contains

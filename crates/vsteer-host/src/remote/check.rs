@@ -98,7 +98,8 @@ fn vm(vm: &VmConfig) -> Checked {
     short("a VM's name", &vm.name, 4 * limits::VM_NAME)?;
     number("a VM's memory", vm.memory_bytes, MEMORY)?;
     let Limits { per_vcpu, emulator, whole_vm } = vm.limits;
-    for quota in [per_vcpu, emulator, whole_vm].into_iter().flatten() {
+    let of_groups = vm.quotas.iter().map(|q| q.quota);
+    for quota in [per_vcpu, emulator, whole_vm].into_iter().flatten().chain(of_groups) {
         must(quota.period_us > 0 && quota.period_us <= MOST && quota.quota_us <= MOST, || {
             format!("a VM has the quota {} in {} µs", quota.quota_us, quota.period_us)
         })?;
@@ -108,6 +109,7 @@ fn vm(vm: &VmConfig) -> Checked {
         must(parts.iter().all(|n| *n <= SEEN), || format!("a guest sees {parts:?}"))?;
     }
     short("a cgroup", vm.cgroup.as_deref().unwrap_or_default(), PATH)?;
+    vm.quotas.iter().try_for_each(|q| short("a cgroup", &q.cgroup, PATH))?;
     vm.rt_budgets.iter().try_for_each(|b| short("a cgroup", &b.cgroup, PATH))?;
     for thread in &vm.threads {
         role(thread.role)?;

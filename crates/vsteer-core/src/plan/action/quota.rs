@@ -25,12 +25,21 @@ const ROOM: f64 = 1.25;
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let mut idle: f64 = c.model.pcpus.iter().map(|p| 1.0 - p.busy).sum();
     let mut steps = Vec::new();
-    let mut too_full = Vec::new();
+    let (mut too_full, mut above) = (Vec::new(), Vec::new());
     for vm in &c.config.vms {
         let Some(seen) = c.model.vm(&vm.id) else { continue };
         let limited = seen.vcpus.limited.unwrap_or(0.0);
         let vcpus = vm.vcpu_count().max(1) as f64;
         if limited / vcpus < LIMITED {
+            continue;
+        }
+        if let Some(q) = vm.held_from_above() {
+            above.push(format!(
+                "the quota of cgroup {} ({:.2} pCPUs) throttles VM {:?}",
+                q.cgroup,
+                q.quota.cpus(),
+                vm.name
+            ));
             continue;
         }
         let (scope, from, holders) = match (vm.limits.whole_vm, vm.limits.per_vcpu) {
@@ -63,9 +72,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let change = Change::Quota(setting::Quota { scope, from: Some(from), to: Some(to) });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
-    match (steps.is_empty(), too_full.is_empty()) {
-        (false, _) => Ok(steps),
-        (true, false) => Err(format!("the host has no room for a larger quota: {}", too_full.join("; "))),
-        (true, true) => Err("no quota throttles a VM".to_owned()),
+    if !steps.is_empty() {
+        return Ok(steps);
     }
+    let mut why = Vec::new();
+    if !too_full.is_empty() {
+        why.push(format!("the host has no room for a larger quota: {}", too_full.join("; ")));
+    }
+    if !above.is_empty() {
+        why.push(format!("{}: vsteer does not change it, because others share it", above.join("; ")));
+    }
+    Err(if why.is_empty() { "no quota throttles a VM".to_owned() } else { why.join(". ") })
 }

@@ -14,6 +14,7 @@ use vsteer_core::{Fault, FaultKind};
 const NOT_LIBVIRTS: &str = "vsteer moves only VMs that libvirt manages";
 const KUBEVIRT: &str =
     "KubeVirt's controller would undo the change: change the VirtualMachine resource instead";
+const KATA: &str = "Kubernetes sets the CPU of Kata's VMs: change the pod's resources instead";
 const XEN: &str = "the VM is a Xen domain: add --connect xen: or --connect xen+ssh://root@host";
 const VSPHERE: &str = "the VM runs on vSphere: add --connect vsphere://USER@HOST";
 
@@ -21,6 +22,7 @@ const VSPHERE: &str = "the VM runs on vSphere: add --connect vsphere://USER@HOST
 fn refuses_all(vm: &VmConfig) -> Option<&'static str> {
     match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
+        Manager::Kata => Some(KATA),
         Manager::Libvirt(uri) if uri.is_empty() => Some(UNCONNECTED),
         _ => None,
     }
@@ -35,6 +37,7 @@ fn has_definition(asked: &Asked<'_>) -> Able {
         Manager::Bare => Err(NOBODY),
         Manager::Proxmox(_) => Err(QM),
         Manager::KubeVirt => Err(KUBEVIRT),
+        Manager::Kata => Err(KATA),
         Manager::Xen => Err(XEN),
         Manager::Vsphere(_) => Err(VSPHERE),
     }
