@@ -286,13 +286,14 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
         }
     }
 
+    let names = config.called();
     let mut vms: Vec<VmModel> = config
         .vms
         .iter()
         .map(|vm| {
             let mine: Vec<(&ThreadKey<'_>, &Sum)> =
                 sums.iter().filter(|((id, _, _), _)| **id == vm.id).collect();
-            vm_model(&vm.id, &vm.name, &mine, batches)
+            vm_model(&vm.id, &names[&vm.id], &mine, batches)
         })
         .collect();
     vms.retain(|vm| !vm.threads.is_empty() || vm.worlds.is_some());

@@ -575,6 +575,23 @@ impl HostConfig {
         self.vms.iter().any(|vm| vm.manager.has_powercli())
     }
 
+    /// What to call each VM: its name, and what tells it apart if another VM of the host has the same one.
+    pub fn called(&self) -> BTreeMap<&VmId, String> {
+        let mut of_name: BTreeMap<&str, usize> = BTreeMap::new();
+        self.vms.iter().for_each(|vm| *of_name.entry(&vm.name).or_default() += 1);
+        let call = |vm: &VmConfig| match (of_name[vm.name.as_str()], &vm.manager) {
+            (1, _) => vm.name.clone(),
+            (_, Manager::Proxmox(number)) => format!("{} ({number})", vm.name),
+            _ => format!("{} ({})", vm.name, vm.id),
+        };
+        self.vms.iter().map(|vm| (&vm.id, call(vm))).collect()
+    }
+
+    /// What to call the VM of this id: [`HostConfig::called`], or the id of a VM that the host does not have.
+    pub fn name_of(&self, id: &VmId) -> String {
+        self.called().remove(id).unwrap_or_else(|| id.to_string())
+    }
+
     /// The VM of this id.
     pub fn vm(&self, id: &VmId) -> Option<&VmConfig> {
         self.vms.iter().find(|v| v.id == *id)

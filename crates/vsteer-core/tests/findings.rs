@@ -337,6 +337,21 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
     assert!(!h.finds("noisy_neighbour"), "a VM is not its own neighbour");
 }
 
+/// Two tenants call their VMs "web".
+#[test]
+fn vms_of_one_name_are_told_apart() {
+    let mut h = contended();
+    let others = h.config.vms.len() - 2;
+    h.config.vms[0].name = "web".into();
+    (h.config.vms[1].name, h.config.vms[1].manager) = ("web".into(), Manager::Proxmox(101));
+    let (first, second) = (h.config.vms[0].id.clone(), h.config.vms[1].id.clone());
+    assert_eq!(h.config.name_of(&first), format!("web ({first})"));
+    assert_eq!(h.config.name_of(&second), "web (101)");
+    let called = h.config.called();
+    assert_eq!(called.values().filter(|name| !name.contains('(')).count(), others);
+    assert_eq!(h.config.name_of(&VmId("gone".into())), "gone");
+}
+
 /// A slice's quota: the finding names the slice, and does not invent a count that nobody read.
 #[test]
 fn a_quota_of_a_slice_speaks_by_the_slice() {

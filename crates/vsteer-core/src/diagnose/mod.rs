@@ -146,7 +146,7 @@ impl<'a> Context<'a> {
 
     /// Name of a VM as a person knows it; its id if the configuration does not have the VM.
     pub fn name(&self, id: &VmId) -> String {
-        self.config.vm(id).map_or_else(|| id.to_string(), |v| v.name.clone())
+        self.config.name_of(id)
     }
 
     /// Printable name of a culprit.

@@ -7,7 +7,7 @@
 //! Left out: replacing names ([`super::redact`]).
 
 use crate::kvm::command_line::{self, CommandLine};
-use crate::kvm::readconfig;
+use crate::kvm::{readconfig, vmms};
 use crate::root::{Entry, Seen};
 use crate::tree::running::reduced;
 use std::collections::BTreeSet;
@@ -223,11 +223,9 @@ fn more(facts: &CommandLine) -> String {
     words.iter().map(|w| format!("{w}\0")).collect()
 }
 
-/// Of a VMM that is not QEMU: its program and the VM's name.
+/// Of a VMM that is not QEMU: what vsteer reads of it.
 fn of_other(words: &[String]) -> String {
-    let program = words.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
-    let named = crate::kvm::vmms::name(words).map(|name| format!("--name\0{name}\0")).unwrap_or_default();
-    format!("{program}\0{named}")
+    vmms::kept(words).iter().map(|word| format!("{word}\0")).collect()
 }
 
 #[cfg(test)]

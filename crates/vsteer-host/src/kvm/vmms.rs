@@ -11,6 +11,8 @@
 //! own VMM; crosvm and kvmtool, **untried**), `--id` (Firecracker, **untried**). Threads: see
 //! [`super::roles`].
 //!
+//! vCPUs and memory are Cloud Hypervisor's options (`docs/cpu.md`, `docs/memory.md` of version 44, **untried**).
+//!
 //! Left out: everything else on such a command line; VMMs inside a container that hides its processes.
 
 use super::command_line::CommandLine;
@@ -18,7 +20,7 @@ use crate::linux::files::numbered;
 use crate::linux::task::text;
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
-use vsteer_core::nouns::{Accel, Tid};
+use vsteer_core::nouns::{Accel, GuestTopology, Tid};
 
 const DEBUG_FOLDER: &str = "/sys/kernel/debug/kvm";
 const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
@@ -100,8 +102,10 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
         return None;
     }
     holds.then(|| CommandLine {
-        name: name(arguments),
+        name: name(arguments).or_else(|| socket_name(arguments)),
         accel: Some(Accel::Kvm),
+        topology: value(arguments, "--cpus").map(topology),
+        memory_bytes: value(arguments, "--memory").and_then(memory),
         program: Some(program),
         ..CommandLine::default()
     })
@@ -117,14 +121,73 @@ fn is_gvisor(program: &str, arguments: &[String]) -> bool {
 
 /// The value of `--name`, `-n` or `--id`, also after `=`.
 pub fn name(arguments: &[String]) -> Option<String> {
+    let names = ["--name", "-n", "--id"];
+    let given = names.iter().find_map(|key| value(arguments, key));
+    given.filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// The value of an option, in the next word or after `=`.
+fn value<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
     let mut words = arguments.iter().skip(1);
     while let Some(word) = words.next() {
-        let (key, value) = word.split_once('=').map_or((word.as_str(), None), |(k, v)| (k, Some(v)));
-        if ["--name", "-n", "--id"].contains(&key) {
-            return value.map(str::to_owned).or_else(|| words.next().cloned()).filter(|n| !n.is_empty());
+        match word.split_once('=') {
+            Some((key, value)) if key == option => return Some(value),
+            _ if word == option => return words.next().map(String::as_str),
+            _ => {}
         }
     }
     None
+}
+
+/// The file's name of `--api-socket`, without its ending: all that names a VM of Cloud Hypervisor.
+fn socket_name(arguments: &[String]) -> Option<String> {
+    let path = value(arguments, "--api-socket")?;
+    let path = path.strip_prefix("path=").unwrap_or(path);
+    let stem = std::path::Path::new(path).file_stem()?.to_str()?;
+    Some(stem.to_owned())
+}
+
+/// Cloud Hypervisor's `boot=8,max=16,topology=THREADS:CORES:DIES:PACKAGES`; without a topology, it shows one socket.
+fn topology(cpus: &str) -> Result<GuestTopology, String> {
+    let key = |name: &str| cpus.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let odd = || format!("vsteer does not understand `--cpus {cpus}`");
+    let numbers = |text: &str| text.split(':').map(|n| n.parse::<u32>().ok()).collect::<Option<Vec<u32>>>();
+    if let Some(topology) = key("topology") {
+        let Some(&[threads, cores, dies, sockets]) = numbers(topology).as_deref() else { return Err(odd()) };
+        let cores = cores.checked_mul(dies).ok_or_else(odd)?;
+        return Ok(GuestTopology { sockets, cores, threads });
+    }
+    let cores = key("max").or_else(|| key("boot")).and_then(|n| n.parse().ok()).ok_or_else(odd)?;
+    Ok(GuestTopology { sockets: 1, cores, threads: 1 })
+}
+
+/// Cloud Hypervisor's `size=8G`.
+fn memory(text: &str) -> Option<u64> {
+    let size = text.split(',').find_map(|pair| pair.strip_prefix("size="))?;
+    let (digits, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len()));
+    let shift = match unit {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The words that say what vsteer reads of such a command line: the program's file name, the VM's name, vCPUs, memory.
+pub fn kept(arguments: &[String]) -> Vec<String> {
+    let program = arguments.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
+    let mut words = vec![program.to_owned()];
+    let name = name(arguments).or_else(|| socket_name(arguments));
+    words.extend(name.into_iter().flat_map(|name| ["--name".to_owned(), name]));
+    if value(arguments, "--cpus").is_some_and(|cpus| topology(cpus).is_ok()) {
+        words.extend(["--cpus".to_owned(), value(arguments, "--cpus").unwrap_or_default().to_owned()]);
+    }
+    let bytes = value(arguments, "--memory").and_then(memory);
+    words.extend(bytes.into_iter().flat_map(|bytes| ["--memory".to_owned(), format!("size={bytes}")]));
+    words
 }
 
 #[cfg(test)]
@@ -137,6 +200,24 @@ mod tests {
         assert_eq!(of("/init vmm --name web --vcpus 2").as_deref(), Some("web"));
         assert_eq!(of("firecracker --api-sock /s --id=42").as_deref(), Some("42"));
         assert_eq!(of("cloud-hypervisor --api-socket /s"), None);
+        let words: Vec<String> =
+            "/bin/cloud-hypervisor --api-socket path=/run/vm7.sock --cpus boot=8,max=16,topology=1:4:1:2 \
+            --memory size=8G --disk path=/secret"
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect();
+        let line =
+            "cloud-hypervisor --name vm7 --cpus boot=8,max=16,topology=1:4:1:2 --memory size=8589934592";
+        assert_eq!(kept(&words).join(" "), line);
+        assert_eq!(kept(&kept(&words)), kept(&words));
+        assert_eq!(socket_name(&words).as_deref(), Some("vm7"));
+        let shown = |cpus: &str| topology(cpus).ok().map(|t| [t.sockets, t.cores, t.threads]);
+        assert_eq!(shown("boot=8,max=16,topology=2:4:2:3"), Some([3, 8, 2]));
+        assert_eq!(
+            (shown("boot=2"), shown("boot=2,max=4"), shown("4,topology=1:2")),
+            (Some([1, 2, 1]), Some([1, 4, 1]), None)
+        );
+        assert_eq!((memory("size=512M,shared=on"), memory("mergeable=on")), (Some(512 << 20), None));
         assert_eq!(of("x --name"), None);
     }
 

@@ -1,7 +1,7 @@
 //! What ran while a VM was ready? One row per VM that waited, one column per culprit, worst first.
 
 use super::markup::{column, esc, name, short, table, unsigned_zero};
-use super::{Document, Side, name_of};
+use super::{Document, Side};
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{Culprit, VmId};
 
@@ -33,7 +33,7 @@ fn column_of(c: &Culprit) -> Column {
 
 fn heading(s: &Side, c: &Column) -> (String, &'static str) {
     match c {
-        Column::Vm(id) => (name_of(&s.stretch.config, id).to_owned(), "VM"),
+        Column::Vm(id) => (s.stretch.config.name_of(id), "VM"),
         Column::Process(comm) => (comm.clone(), "process"),
         Column::Kernel(comm) => (comm.clone(), "kernel"),
         Column::Placement => ("placement".to_owned(), "a pCPU was idle"),

@@ -24,7 +24,7 @@ use crate::source::Stretch;
 use markup::section;
 use vsteer_core::diagnose::Finding;
 use vsteer_core::model::HostModel;
-use vsteer_core::nouns::{HostConfig, VmId};
+use vsteer_core::nouns::VmId;
 use vsteer_core::plan::Plan;
 use vsteer_core::timeline::Switch;
 use vsteer_core::verify::Verdict;
@@ -96,9 +96,9 @@ pub struct Colours {
 impl Colours {
     fn new(document: &Document) -> Colours {
         let mut vms: Vec<(VmId, String)> = Vec::new();
-        for vm in document.sides().flat_map(|s| &s.stretch.config.vms) {
-            if vms.iter().all(|(id, _)| *id != vm.id) {
-                vms.push((vm.id.clone(), vm.name.clone()));
+        for (id, name) in document.sides().flat_map(|s| s.stretch.config.called()) {
+            if vms.iter().all(|(known, _)| known != id) {
+                vms.push((id.clone(), name));
             }
         }
         // By name, so that colours do not depend on the order in which VMs were started.
@@ -137,11 +137,6 @@ height=\"6\"/></pattern>"
         };
         format!("<defs>{}</defs>", (0..COLOURS).map(of).collect::<String>())
     }
-}
-
-/// A VM's name.
-fn name_of<'a>(config: &'a HostConfig, id: &'a VmId) -> &'a str {
-    config.vm(id).map_or(id.0.as_str(), |v| v.name.as_str())
 }
 
 /// The whole file.

@@ -34,7 +34,7 @@ fn points(batches: &[Batch], vm: &VmId) -> Vec<(f64, f64)> {
 fn chart(s: &Side, colours: &Colours, named: &[VmId], y_max: f64, all: Lines) -> String {
     let title = format!("{}: ready of each VM over time", s.label);
     let lines_of = all.into_iter().map(|(id, points)| Line {
-        name: super::name_of(&s.stretch.config, &id).to_owned(),
+        name: s.stretch.config.name_of(&id),
         colour: named.contains(&id).then(|| colours.of(&id)).flatten(),
         points,
     });

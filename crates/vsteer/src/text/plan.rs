@@ -98,12 +98,13 @@ fn stage(before: &Forecast, now: &Forecast) -> Option<String> {
 /// The whole plan.
 pub fn plan(p: &Plan) -> String {
     let mut out = format!("plan {}: {}\n", p.id, message(&p.title));
-    let mut vm = "";
+    let mut vm = None;
     let (mut so_far, off) = (expected_after(p, 0), p.needs_vms_off());
     for (i, s) in p.steps.iter().enumerate() {
-        if s.vm_name != vm {
-            out.push_str(&format!("  VM {:?}\n", s.vm_name));
-            vm = &s.vm_name;
+        if vm != Some(&s.vm) {
+            let name = p.parent.vm(&s.vm).map_or_else(|| s.vm_name.clone(), |_| p.parent.name_of(&s.vm));
+            out.push_str(&format!("  VM {name:?}\n"));
+            vm = Some(&s.vm);
         }
         out.push_str(&format!(
             "     {}\n        because {}\n",
