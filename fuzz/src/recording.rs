@@ -73,6 +73,7 @@ fn batch(i: u64) -> Batch {
         vms: vec![VmSample {
             vm: vm(),
             throttled_periods: None,
+            throttled_above: None,
             io: None,
             timers: None,
             memory_by_node: None,

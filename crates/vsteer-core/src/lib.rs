@@ -25,6 +25,7 @@ pub mod realtime;
 pub mod requests;
 pub mod setting;
 pub mod size;
+pub mod smp;
 pub mod span;
 pub mod stats;
 pub mod thresholds;

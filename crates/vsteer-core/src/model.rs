@@ -13,6 +13,7 @@ use crate::nouns::rise;
 use crate::nouns::{
     Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId, VmSample,
 };
+use crate::nouns::{GroupQuota, VmConfig};
 use crate::plural::counted;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
@@ -106,8 +107,11 @@ pub struct VmModel {
     pub worlds: Option<Worlds>,
     /// Sum over the vCPUs; all `None` if only the group is counted.
     pub vcpus: Shares,
-    /// How often the quota was used up, per second.
+    /// How often its own quotas were used up, per second.
     pub throttled_per_s: Option<f64>,
+    /// How often quotas that it shares with others were used up, per second.
+    #[serde(default)]
+    pub throttled_above_per_s: Option<f64>,
     /// Disk requests and network packets, per second; `None` if not counted.
     #[serde(default)]
     pub io_per_s: Option<f64>,
@@ -215,6 +219,21 @@ pub struct HostModel {
     pub collector: String,
     /// Quantities that were not measured, with reasons.
     pub missing: BTreeMap<String, String>,
+}
+
+impl VmModel {
+    /// The shared quota that throttles this VM; `None` if its own does, or none. Each quota counts how often it was used
+    /// up: if a shared one was and none of the VM's own, it is that one. Without counts, the VM's own quota is meant if it
+    /// has one.
+    pub fn throttled_by_above<'a>(&self, config: &'a VmConfig) -> Option<&'a GroupQuota> {
+        let ran_out = |times: Option<f64>| times.map(|times| times > 0.0);
+        let has_own = config.limits.whole_vm.is_some() || config.limits.per_vcpu.is_some();
+        let is_above = match (ran_out(self.throttled_per_s), ran_out(self.throttled_above_per_s)) {
+            (Some(own), Some(above)) => above && !own,
+            _ => !has_own,
+        };
+        config.quota_above().filter(|_| is_above)
+    }
 }
 
 impl HostModel {
@@ -399,6 +418,7 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         worlds: told.map(|(worlds, _)| worlds),
         vcpus,
         throttled_per_s: samples.per_s(|v| v.throttled_periods),
+        throttled_above_per_s: samples.per_s(|v| v.throttled_above),
         io_per_s: samples.per_s(|v| v.io),
         timers_per_s,
         timers_late: of_timers(|v| Some(v.timers?.late)),

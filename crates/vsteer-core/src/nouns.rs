@@ -452,12 +452,9 @@ impl VmConfig {
         }
     }
 
-    /// The smallest quota that the VM shares with others, if none of its own is smaller.
-    pub fn held_from_above(&self) -> Option<&GroupQuota> {
-        let vcpus = self.vcpu_count().max(1) as f64;
-        let own = [self.limits.whole_vm.map(Quota::cpus), self.limits.per_vcpu.map(|q| q.cpus() * vcpus)];
-        let own = own.into_iter().flatten().fold(f64::INFINITY, f64::min);
-        let shared = self.quotas.iter().filter(|q| q.shared && q.quota.cpus() < own);
+    /// The smallest quota that the VM shares with others.
+    pub fn quota_above(&self) -> Option<&GroupQuota> {
+        let shared = self.quotas.iter().filter(|q| q.shared);
         shared.min_by(|a, b| a.quota.cpus().total_cmp(&b.quota.cpus()))
     }
 
@@ -577,14 +574,26 @@ impl HostConfig {
 
     /// What to call each VM: its name, and what tells it apart if another VM of the host has the same one.
     pub fn called(&self) -> BTreeMap<&VmId, String> {
-        let mut of_name: BTreeMap<&str, usize> = BTreeMap::new();
-        self.vms.iter().for_each(|vm| *of_name.entry(&vm.name).or_default() += 1);
+        // Anybody can start a VM of any name: those that nobody manages do not change what the others are called.
+        let managed = |vm: &VmConfig| vm.manager != Manager::Bare;
+        let mut of_name: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
+        self.vms.iter().for_each(|vm| of_name.entry(&vm.name).or_default()[usize::from(managed(vm))] += 1);
         let call = |vm: &VmConfig| match (of_name[vm.name.as_str()], &vm.manager) {
-            (1, _) => vm.name.clone(),
+            ([_, 1], manager) if *manager != Manager::Bare => vm.name.clone(),
+            ([1, 0], _) => vm.name.clone(),
             (_, Manager::Proxmox(number)) => format!("{} ({number})", vm.name),
             _ => format!("{} ({})", vm.name, vm.id),
         };
-        self.vms.iter().map(|vm| (&vm.id, call(vm))).collect()
+        let mut called: BTreeMap<&VmId, String> = self.vms.iter().map(|vm| (&vm.id, call(vm))).collect();
+        // A name may look like another VM's with its number.
+        let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+        called.values().for_each(|name| *uses.entry(name.clone()).or_default() += 1);
+        for (id, name) in &mut called {
+            if uses[name] > 1 {
+                *name = format!("{name} ({id})");
+            }
+        }
+        called
     }
 
     /// What to call the VM of this id: [`HostConfig::called`], or the id of a VM that the host does not have.

@@ -345,8 +345,17 @@ fn vms_of_one_name_are_told_apart() {
     h.config.vms[0].name = "web".into();
     (h.config.vms[1].name, h.config.vms[1].manager) = ("web".into(), Manager::Proxmox(101));
     let (first, second) = (h.config.vms[0].id.clone(), h.config.vms[1].id.clone());
+    // The first is a process that anybody can have started: it does not rename Proxmox's.
     assert_eq!(h.config.name_of(&first), format!("web ({first})"));
+    assert_eq!(h.config.name_of(&second), "web");
+    h.config.vms[0].manager = Manager::Proxmox(102);
+    assert_eq!(h.config.name_of(&first), "web (102)");
     assert_eq!(h.config.name_of(&second), "web (101)");
+    let mut forged = h.config.clone();
+    forged.vms[0].name = "web (101)".into();
+    forged.vms[1].manager = Manager::Proxmox(101);
+    let names: std::collections::BTreeSet<String> = forged.called().into_values().collect();
+    assert_eq!(names.len(), forged.vms.len(), "{names:?}");
     let called = h.config.called();
     assert_eq!(called.values().filter(|name| !name.contains('(')).count(), others);
     assert_eq!(h.config.name_of(&VmId("gone".into())), "gone");
@@ -358,6 +367,7 @@ fn a_quota_of_a_slice_speaks_by_the_slice() {
     let mut h = single(0.5, 0.0);
     let vm = &mut h.model.vms[0];
     (vm.group.limited, vm.vcpus.limited, vm.throttled_per_s) = (Some(0.4), Some(0.4), None);
+    vm.throttled_above_per_s = None;
     h.config.vms[0].quotas = vec![GroupQuota {
         cgroup: "/machine.slice".into(),
         quota: Quota { quota_us: 60_000, period_us: 100_000 },
@@ -374,6 +384,23 @@ fn a_quota_of_a_slice_speaks_by_the_slice() {
         ]
     );
     assert!(found.next.contains("/machine.slice") && !found.next.contains("--only quota"), "{}", found.next);
+    // Its own quota is larger, but it is the one that ran out; and the other way round.
+    h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 400_000, period_us: 100_000 });
+    for (own, above, expected) in
+        [(5.0, 0.0, "the CPU quota of VM"), (0.0, 5.0, "/machine.slice throttles VM")]
+    {
+        (h.model.vms[0].throttled_per_s, h.model.vms[0].throttled_above_per_s) = (Some(own), Some(above));
+        let found = &h.found("limited")[0];
+        assert!(found.title.contains(expected), "{}", found.title);
+        assert_eq!(words(&found.evidence)[0], "quota used up: 5.00 times/s");
+    }
+    // Polling cannot tell limited time. A VM that does not wait has nothing to do with its slice's quota.
+    let vm = &mut h.model.vms[0];
+    (vm.group.limited, vm.vcpus.limited) = (None, None);
+    for (wait, found) in [(0.0, 0), (0.4, 1)] {
+        h.model.vms[0].vcpus.wait = Some(wait);
+        assert_eq!(h.found("limited").len(), found, "{wait}");
+    }
 }
 
 #[test]

@@ -63,9 +63,11 @@ mod quota {
         h.config.vms[0].quotas = vec![GroupQuota { cgroup: "/machine.slice".into(), quota, shared: true }];
         let why = refused(&h, "quota");
         assert!(why.contains("cgroup /machine.slice (0.30 pCPUs) throttles VM \"a\""), "{why}");
-        // Its own is smaller.
+        // It has one of its own: the counts tell which of them ran out.
         h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 25_000, period_us: 100_000 });
         assert!(h.told("quota").is_ok());
+        (h.model.vms[0].throttled_per_s, h.model.vms[0].throttled_above_per_s) = (Some(0.0), Some(3.0));
+        assert!(refused(&h, "quota").contains("/machine.slice"));
     }
 
     #[test]

@@ -16,7 +16,6 @@ pub mod qmp;
 pub mod readconfig;
 pub mod roles;
 pub mod slow;
-pub mod smp;
 pub mod socket;
 pub mod vmms;
 pub mod xml;

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use vsteer_core::Fault;
 use vsteer_core::limits;
 
-/// How often to open a path before vsteer gives up. While any process renames a file, `openat2` may answer EAGAIN to a
+/// How often to open a path of a captured tree before vsteer gives up. While any process renames a file, `openat2` may answer EAGAIN to a
 /// path that contains `..`, as links in `/sys` do (`fs/namei.c`, `handle_dots`). Each try takes some microseconds.
 const TRIES: usize = 1_000;
 
@@ -182,14 +182,15 @@ impl Root {
         let plainly = || openat(&self.folder, path, flags, Mode::empty());
         for _ in 0..TRIES {
             match openat2(&self.folder, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                // Nothing lies outside of `/`.
+                Err(Errno::AGAIN) if self.path == Path::new("/") => return Ok(plainly()?),
                 Err(Errno::AGAIN) => {}
                 // An old kernel has no openat2; an old container filter answers EPERM to what it does not know.
                 Err(Errno::NOSYS | Errno::PERM) => return Ok(plainly()?),
                 other => return Ok(other?),
             }
         }
-        // Nothing lies outside of `/`.
-        if self.path == Path::new("/") { Ok(plainly()?) } else { Err(Errno::AGAIN.into()) }
+        Err(Errno::AGAIN.into())
     }
 }
 

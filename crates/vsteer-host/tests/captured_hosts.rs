@@ -7,6 +7,7 @@ use vsteer_core::setting;
 use vsteer_host::kvm::actuate::proxmox_command;
 use vsteer_host::kvm::config;
 use vsteer_host::kvm::inventory::Inventory;
+use vsteer_host::kvm::slow;
 use vsteer_host::root::Root;
 
 struct Tree {
@@ -112,7 +113,7 @@ fn proxmox_with_two_sockets_and_cut_names() {
     names.into_iter().zip(500..).for_each(|(comm, tid)| tree.thread(500, tid, comm, scope));
     tree.file(&format!("sys/fs/cgroup{scope}/cgroup.procs"), "500\n");
     let vm = &tree.vms().0.vms[0];
-    assert_eq!(vm.id.0, "6fd1e1f2-3a5c-4a53-9c86-0f9a8f1f8f11");
+    assert_eq!((vm.id.0.as_str(), &vm.manager), ("proxmox:101", &Manager::Proxmox(101)));
     assert_eq!((vm.guest_topology, vm.memory_bytes), (shown(2, 4, 1), Some(64 << 30)));
     let io: Vec<(Role, u32)> = vm.threads.iter().map(|t| (t.role, t.tid.0)).collect();
     assert!(io.contains(&(Role::IoThread(1), 502)) && io.contains(&(Role::IoThread(2), 503)), "{io:?}");
@@ -174,7 +175,8 @@ fn incus() {
     std::fs::create_dir_all(tree.dir.path().join("proc/700/fd")).unwrap();
     std::os::unix::fs::symlink("anon_inode:kvm-vm", tree.dir.path().join("proc/700/fd/12")).unwrap();
     tree.file("proc/700/status", "Name:\tqemu\nTgid:\t700\nUid:\t0\t0\t0\t0\n");
-    for (vcpu, tid) in [(0, 702), (1, 703), (2, 0), (3, 1)] {
+    // Numbers of the interrupt controller, with a gap.
+    for (vcpu, tid) in [(0, 702), (4, 703), (5, 0), (6, 1)] {
         tree.file(&format!("sys/kernel/debug/kvm/700-12/vcpu{vcpu}/pid"), &format!("{tid}\n"));
     }
     let (host, notes) = tree.vms();
@@ -182,9 +184,13 @@ fn incus() {
     assert_eq!((vm.guest_topology, vm.memory_bytes), (shown(1, 64, 1), Some(4 << 30)));
     let vcpus: Vec<(u32, u32)> = vm.vcpus().map(|t| (t.role.vcpu().unwrap(), t.tid.0)).collect();
     assert_eq!(vcpus, [(0, 702), (1, 703)], "others have not run, or are another process's: {notes:?}");
-    // A file of an ordinary user's process is not read.
-    tree.file("proc/700/status", "Name:\tqemu\nTgid:\t700\nUid:\t1000\t1000\t1000\t1000\n");
-    assert_eq!(tree.vms().0.vms[0].memory_bytes, None);
+    // Elsewhere anybody can name a file: it is not read, and nothing is made up.
+    let elsewhere = line.replace("/run/incus/v1/qemu.conf", "/dev/watchdog");
+    tree.process(700, &words(&elsewhere), group);
+    tree.file("dev/watchdog", conf);
+    let (host, notes) = tree.vms();
+    assert_eq!((host.vms[0].memory_bytes, host.vms[0].guest_topology), (None, None));
+    assert!(notes.iter().any(|n| n.contains("/dev/watchdog")), "{notes:?}");
 }
 
 /// Kata runs a pod in a VM without libvirt. The shim that started it lives in the same group.
@@ -221,10 +227,17 @@ fn kubevirt(tree: &Tree) {
     tree.file(&format!("sys/fs/cgroup{pod}/cgroup.procs"), "1\n700\n");
     tree.file(&format!("sys/fs/cgroup{pod}/cpu.weight"), "79\n");
     // Before Linux 6.4, and again since 6.17, the vhost worker may be a kernel thread.
-    tree.process(800, &[], "/");
-    tree.file("proc/800/comm", "vhost-700\n");
-    tree.thread(800, 800, "vhost-700", "/");
+    for (pid, flags) in [(800, 2_129_984), (801, 0)] {
+        tree.process(pid, &[], "/");
+        tree.file(&format!("proc/{pid}/comm"), "vhost-700\n");
+        tree.thread(pid, pid, "vhost-700", "/");
+        let rest = format!(
+            "0 0 0 0 0 {flags} 0 0 0 0 0 0 0 0 0 20 0 1 0 4200 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 0 0 0 0"
+        );
+        tree.file(&format!("proc/{pid}/task/{pid}/stat"), &format!("{pid} (vhost-700) S {rest}\n"));
+    }
     let (host, _) = tree.vms();
+    assert!(host.vms[0].threads.iter().all(|t| t.tid != Tid(801)), "a user's process of that name");
     let vm = &host.vms[0];
     assert_eq!((&vm.manager, vm.id.0.as_str()), (&Manager::KubeVirt, uuid));
     assert_eq!((&vm.cgroup, vm.weight), (&None, None), "virt-launcher lives in it too");
@@ -258,10 +271,9 @@ fn quotas_above_a_vm_are_seen() {
     let quotas: Vec<(&str, f64, bool)> =
         vm.quotas.iter().map(|q| (q.cgroup.as_str(), q.quota.cpus(), q.shared)).collect();
     assert_eq!(quotas, [("/machine.slice", 4.0, true), (vcpu.as_str(), 0.5, false)]);
-    assert_eq!(vm.held_from_above(), None, "its own quota is smaller");
     tree.file(&format!("sys/fs/cgroup{vcpu}/cpu.max"), "max 100000\n");
     let vm = &tree.vms().0.vms[0];
-    assert_eq!(vm.held_from_above().map(|q| q.cgroup.as_str()), Some("/machine.slice"));
+    assert_eq!(vm.quota_above().map(|q| q.cgroup.as_str()), Some("/machine.slice"));
 
     let tree = Tree::new("5.14.0-427.el9\n");
     let pod = "/kubepods.slice/kubepods-pod2.slice";
@@ -279,8 +291,9 @@ fn quotas_above_a_vm_are_seen() {
     let host = config::host(&mut inventory).unwrap();
     let vm = &host.vms[0];
     assert_eq!(vm.manager, Manager::KubeVirt);
-    assert_eq!(vm.held_from_above().map(|q| q.cgroup.as_str()), Some(container.as_str()));
-    assert_eq!(vsteer_host::kvm::slow::throttled_periods(&inventory, vm), Some(500));
+    assert_eq!(vm.quota_above().map(|q| q.cgroup.as_str()), Some(container.as_str()));
+    let counted = [false, true].map(|shared| slow::throttled_once(&inventory, vm, shared));
+    assert_eq!(counted, [Some(0), Some(500)]);
 }
 
 #[test]

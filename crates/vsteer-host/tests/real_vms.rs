@@ -480,7 +480,7 @@ fn quota_of_a_grandparent() -> Completion {
     let path = above.strip_prefix(CONTROLLER).unwrap();
     let quota = Quota { quota_us: 1_000, period_us: 1_000_000 };
     assert_eq!(vm.quotas, [GroupQuota { cgroup: path.to_owned(), quota, shared: true }]);
-    assert_eq!(vm.held_from_above(), vm.quotas.first());
+    assert_eq!(vm.quota_above(), vm.quotas.first());
     let kernels = || {
         let stat = std::fs::read_to_string(format!("{above}/cpu.stat")).unwrap();
         stat.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse::<u64>().ok()).unwrap()
@@ -491,7 +491,7 @@ fn quota_of_a_grandparent() -> Completion {
             let (before, batch, after) = (kernels(), host.sample().unwrap(), kernels());
             if before == after {
                 let limited: u64 = batch.threads.iter().filter_map(|t| t.counters.limited_ns).sum();
-                return (batch.vms[0].throttled_periods, before, limited);
+                return (batch.vms[0].throttled_above, before, limited);
             }
         }
     };

@@ -150,6 +150,7 @@ impl Tables {
         let vms = self.before.iter().map(|r| VmSample {
             vm: VmId(r.vm.clone()),
             throttled_periods: None,
+            throttled_above: None,
             io: None,
             timers: None,
             memory_by_node: None,

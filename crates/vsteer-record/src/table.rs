@@ -99,7 +99,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
         }
         "vm" => {
             fields.push(text("vm"));
-            fields.extend(u64s(&["throttled_periods", "io"]));
+            fields.extend(u64s(&["throttled_periods", "throttled_above", "io"]));
             fields.push(Field::new("memory_node", list_of(DataType::UInt32), true));
             fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
             fields.extend(u64s(&TIMERS.map(|(name, _)| name)));
@@ -281,8 +281,12 @@ fn pcpu_columns(p: &[PcpuSample]) -> Vec<ArrayRef> {
 
 fn vm_columns(vms: &[VmSample]) -> Vec<ArrayRef> {
     let of_vm = |get: &dyn Fn(&VmSample) -> Option<u64>| numbers::<UInt64Type>(vms.iter().map(get));
-    let mut columns =
-        vec![texts(vms.iter().map(|v| v.vm.0.clone())), of_vm(&|v| v.throttled_periods), of_vm(&|v| v.io)];
+    let mut columns = vec![
+        texts(vms.iter().map(|v| v.vm.0.clone())),
+        of_vm(&|v| v.throttled_periods),
+        of_vm(&|v| v.throttled_above),
+        of_vm(&|v| v.io),
+    ];
     columns.extend(memory_columns(vms));
     for (_, get) in TIMERS {
         columns.push(of_vm(&|v| v.timers.as_ref().map(get)));
@@ -427,6 +431,7 @@ impl Row<'_> {
         Ok(VmSample {
             vm: self.vm("vm")?,
             throttled_periods: self.u64("throttled_periods"),
+            throttled_above: self.u64("throttled_above"),
             io: self.u64("io"),
             timers: timers(self.columns, self.row),
             memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),

@@ -78,6 +78,7 @@ fn batch(i: u64) -> Batch {
         vms: vec![VmSample {
             vm: VmId("uuid-1".into()),
             throttled_periods: Some(2),
+            throttled_above: Some(i / 2),
             io: Some(77),
             memory_local_ppm: Some(930_000),
             group: i.is_multiple_of(2).then(|| GroupSample {

@@ -143,6 +143,7 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
     let vms = (0..host.vms.len()).map(|i| VmSample {
         vm: vm_id(i),
         throttled_periods: None,
+        throttled_above: None,
         timers: None,
         io: None,
         memory_by_node: None,

@@ -231,6 +231,7 @@ mod tests {
             worlds: None,
             vcpus: shares,
             throttled_per_s: None,
+            throttled_above_per_s: None,
             io_per_s: None,
             timers_per_s: None,
             timers_late: None,

@@ -13,11 +13,14 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         let limits = [config.limits.per_vcpu, config.limits.emulator, config.limits.whole_vm];
         let held = vm.group.limited;
         let per_vcpu = vm.per_vcpu(|s| s.limited).unwrap_or(0.0);
-        let throttled = vm.throttled_per_s;
-        let above = config.held_from_above();
-        // If the collector cannot separate limited from ready, only the throttle count is evidence.
+        let above = vm.throttled_by_above(config);
+        let throttled = if above.is_some() { vm.throttled_above_per_s } else { vm.throttled_per_s };
+        // If the collector cannot separate limited from ready, only the throttle count is evidence. That of a shared quota
+        // says nothing of a VM that does not wait.
+        let waits = above.is_none()
+            || vm.per_vcpu(|s| s.wait).is_some_and(|wait| wait > c.thresholds.limited_per_vcpu);
         let speaks = held.is_some_and(|_| per_vcpu > c.thresholds.limited_per_vcpu)
-            || (held.is_none() && throttled.is_some_and(|times| times > 1.0));
+            || (held.is_none() && waits && throttled.is_some_and(|times| times > 1.0));
         if !speaks {
             continue;
         }
@@ -39,9 +42,9 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             },
             explanation: match above {
                 Some(_) => {
-                    "All that is in this cgroup together wants more CPU time than its quota grants. When the quota is \
-                        used up, the VM stops until the next period, even on an idle host. This is limited time, not \
-                        ready time: only what shares the cgroup can cause it."
+                    "The VMs and processes in this cgroup together need more CPU time than its quota. When the quota is \
+                        used up, they all stop until the next period, even on an idle host. This is limited time, not \
+                        ready time."
                 }
                 None => {
                     "The VM wants more CPU time than its quota grants. When the quota is used up, the VM stops \
@@ -55,8 +58,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             disproved_by: "the throttle count does not grow while the VM waits".into(),
             next: match above {
                 Some(q) => format!(
-                    "check who set the quota of {} and whether it is intended; vsteer does not change it, because others \
-                        share it",
+                    "find out who set the quota of {} (vsteer does not change a shared quota)",
                     q.cgroup
                 ),
                 None => {

@@ -52,8 +52,11 @@ pub struct PcpuSample {
 pub struct VmSample {
     /// Id of the VM.
     pub vm: VmId,
-    /// Times its quota ran out (`nr_throttled`), summed over its quota groups.
+    /// Times its own quotas ran out (`nr_throttled`), summed over its cgroups.
     pub throttled_periods: Option<u64>,
+    /// The same of quotas that it shares with others: those of slices and pods that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_above: Option<u64>,
     /// I/O: requests of its disks and packets of its networks, all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<u64>,

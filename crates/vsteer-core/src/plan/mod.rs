@@ -142,3 +142,18 @@ impl Plan {
         self.steps.iter().enumerate().filter_map(of).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_never_a_path() {
+        for id in ["a", "0f3c", "web-1_b", &"x".repeat(64)] {
+            assert!(Plan::is_id(id), "{id}");
+        }
+        for id in ["", ".", "..", "a/b", "/x/trunc", "a b", "a\0", "é", &"x".repeat(65)] {
+            assert!(!Plan::is_id(id), "{id}");
+        }
+    }
+}

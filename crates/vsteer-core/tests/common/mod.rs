@@ -107,6 +107,7 @@ pub fn vm_model(name: &str, threads: Vec<ThreadModel>) -> VmModel {
         worlds: None,
         vcpus: Shares::sum(threads.iter().filter(|t| t.role.vcpu().is_some()).map(|t| &t.shares)),
         throttled_per_s: Some(0.0),
+        throttled_above_per_s: None,
         io_per_s: None,
         timers_per_s: None,
         timers_late: None,

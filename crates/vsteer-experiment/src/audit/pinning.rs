@@ -15,6 +15,7 @@ use super::vms::{Manager, Pin, Vm, Vms, online};
 use super::{Check, Finding, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::CpuSet;
+use vsteer_core::plural::counted;
 
 pub const CHECK: Check =
     Check { name: "pinning", doc: "pins of vCPUs", rests_on: &["etc/libvirt/qemu/", "/task/"], look };
@@ -23,7 +24,7 @@ fn look(t: &Tree) -> Vec<Finding> {
     let vms = Vms::of(t);
     let all = online(t);
     let mut found: Vec<Finding> = vms.in_force().map(|vm| one(vm, all.as_ref())).collect();
-    found.extend(together(&vms, all.as_ref()));
+    found.extend(together(t, &vms, all.as_ref()));
     found.extend(vms.in_force().filter_map(|vm| siblings(t, vm)));
     found.extend(vms.running_and_defined().filter_map(|(r, d)| differ(r, d, all.as_ref())));
     if found.is_empty() {
@@ -49,7 +50,8 @@ fn one(vm: &Vm, online: Option<&CpuSet>) -> Finding {
         ("if the pins are intended, the VM loses its even run times", change, undo)
     };
     if let Some((vcpus, cpus)) = short {
-        let reason = format!("{} vCPUs on {}: the vCPUs wait for each other", vcpus.len(), on(&cpus));
+        let reason =
+            format!("{} on {}: the vCPUs wait for each other", counted(vcpus.len(), "vCPU"), on(&cpus));
         Finding::bad(setting, value, reason, unpin())
     } else if (1..pins.len()).contains(&pinned) {
         Finding::bad(setting, value, "only some vCPUs are pinned", unpin())
@@ -67,14 +69,17 @@ fn one(vm: &Vm, online: Option<&CpuSet>) -> Finding {
 }
 
 fn on(cpus: &CpuSet) -> String {
-    let what = if cpus.len() == 1 { "pCPU" } else { "pCPUs" };
-    format!("{what} {cpus}")
+    match cpus.len() {
+        0 => "no online pCPU".to_owned(),
+        1 => format!("pCPU {cpus}"),
+        _ => format!("pCPUs {cpus}"),
+    }
 }
 
 /// vCPUs, by position, that may use fewer pCPUs than they are, and these pCPUs; `None` if each can have a pCPU of its own.
 ///
 /// Gives one pCPU to as many vCPUs as possible. If a vCPU has none, the vCPUs that could make room for it are too many.
-fn crowded(sets: &[&CpuSet]) -> Option<(Vec<usize>, CpuSet)> {
+pub(super) fn crowded(sets: &[&CpuSet]) -> Option<(Vec<usize>, CpuSet)> {
     let mut given: BTreeMap<u32, usize> = BTreeMap::new();
     for vcpu in 0..sets.len() {
         // Breadth first: the vCPUs that may have to move, and from where each pCPU was reached.
@@ -108,24 +113,29 @@ fn crowded(sets: &[&CpuSet]) -> Option<(Vec<usize>, CpuSet)> {
     None
 }
 
-/// vCPUs of several VMs that share fewer pCPUs than they are, while other pCPUs have no pinned vCPU.
-fn together(vms: &Vms, online: Option<&CpuSet>) -> Option<Finding> {
+/// vCPUs of several VMs that are each pinned to one pCPU, on fewer pCPUs than they are, while other pCPUs have none. Wider
+/// sets may be shared on purpose: a node's, or those that a host leaves to its VMs.
+fn together(t: &Tree, vms: &Vms, online: Option<&CpuSet>) -> Option<Finding> {
     let running: Vec<&Vm> = vms.in_force().filter(|vm| vm.told_by() == "running").collect();
+    // What holds the whole process is a cgroup's cpuset, not a pin.
     let pins = |vm: &&Vm| -> Vec<CpuSet> {
-        let all = vm.pins.iter().flat_map(BTreeMap::values);
+        let all = vm.pins.iter().flat_map(BTreeMap::values).filter(|p| p.cpus != vm.confined);
         all.filter_map(|p| p.cpus.clone()).collect()
     };
     let each: Vec<Vec<CpuSet>> = running.iter().map(pins).collect();
+    let used = each.iter().flatten().fold(CpuSet::new(), |used, set| used.union(set));
     let mut all: Vec<(usize, &CpuSet)> = Vec::new();
     for (i, sets) in each.iter().enumerate() {
         // A VM that is crowded by itself has its own finding.
         if crowded(&sets.iter().collect::<Vec<_>>()).is_none() {
-            all.extend(sets.iter().map(|set| (i, set)));
+            all.extend(sets.iter().filter(|set| set.len() == 1).map(|set| (i, set)));
         }
     }
     let (vcpus, cpus) = crowded(&all.iter().map(|(_, set)| *set).collect::<Vec<_>>())?;
-    let used = all.iter().fold(CpuSet::new(), |used, (_, set)| used.union(set));
-    let unused = online?.difference(&used);
+    // Where pCPUs are isolated for VMs, the others are the host's.
+    let isolated = t.words().find_map(|word| word.strip_prefix("isolcpus=")).and_then(isolated);
+    let meant = isolated.map_or_else(|| online.cloned(), Some)?;
+    let unused = meant.difference(&used);
     if unused.is_empty() {
         return None;
     }
@@ -140,6 +150,12 @@ fn together(vms: &Vms, online: Option<&CpuSet>) -> Option<Finding> {
         format!("the VMs wait for each other, while no vCPU is pinned to {}", on(&unused)),
         ("if the pins are intended, the VMs lose their even run times", change.join("; "), undo.join("; ")),
     ))
+}
+
+/// The pCPUs of `isolcpus=domain,2-7`.
+fn isolated(value: &str) -> Option<CpuSet> {
+    let from = value.find(|c: char| c.is_ascii_digit())?;
+    value[from..].parse().ok()
 }
 
 /// A finding if vCPUs are pinned to the threads of one core and the guest is not shown that they share it.

@@ -6,6 +6,7 @@ mod running;
 
 use super::*;
 use std::collections::BTreeMap;
+use vsteer_core::CpuSet;
 
 fn tree(files: &[(&str, &str)]) -> Tree {
     Tree {
@@ -355,6 +356,34 @@ fn pins_that_crowd_vcpus_are_found_though_their_sets_differ() {
     assert_eq!(said(&t, "pinning", "pins of VM \"a\"").0, Good);
 }
 
+/// Against all subsets, for sets of up to four pCPUs.
+#[test]
+fn crowded_vcpus_are_those_with_too_few_pcpus() {
+    let mut seed = 7_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let mut found = [0, 0];
+    for _ in 0..3_000 {
+        let bits: Vec<u64> = (0..1 + draw(6)).map(|_| 1 + draw(15)).collect();
+        let sets: Vec<CpuSet> =
+            bits.iter().map(|bits| (0..4).filter(|cpu| bits >> cpu & 1 == 1).collect()).collect();
+        let short = (1..1_u32 << bits.len()).any(|of| {
+            let union = (0..bits.len()).filter(|i| of >> i & 1 == 1).fold(0, |all, i| all | bits[i]);
+            union.count_ones() < of.count_ones()
+        });
+        let crowded = pinning::crowded(&sets.iter().collect::<Vec<_>>());
+        assert_eq!(crowded.is_some(), short, "{bits:?}");
+        found[usize::from(short)] += 1;
+        if let Some((vcpus, cpus)) = crowded {
+            let union = vcpus.iter().fold(CpuSet::new(), |all, i| all.union(&sets[*i]));
+            assert!(union == cpus && cpus.len() < vcpus.len(), "{bits:?} {vcpus:?}");
+        }
+    }
+    assert!(found.iter().all(|n| *n > 300), "{found:?}");
+}
+
 #[test]
 fn vms_pinned_to_the_same_pcpus_are_found_while_others_are_free() {
     let two = [pinned("b", 200, &["3", "4"]), pinned("c", 300, &["3", "4"])];
@@ -363,6 +392,17 @@ fn vms_pinned_to_the_same_pcpus_are_found_while_others_are_free() {
     let (state, reason) = said(&t, "pinning", "pins of several VMs");
     assert_eq!(state, Not);
     assert!(reason.contains("no vCPU is pinned to pCPUs 0-2,5-15"), "{reason}");
+    // A third VM is crowded by itself, on the only other pCPU.
+    let mut small = host_of(&[pinned("a", 100, &["5", "5"]), two[0].clone(), two[1].clone()]);
+    small.files.insert("/sys/devices/system/cpu/online".into(), "3-5\n".into());
+    assert!(audit(&small).iter().all(|f| f.setting != "pins of several VMs"));
+    // Sets that the host leaves to all its VMs are no pins of one.
+    let shared = host_of(&[pinned("b", 200, &["4-5"; 4]), pinned("c", 300, &["4-5"; 4])]);
+    assert!(audit(&shared).iter().all(|f| f.setting != "pins of several VMs"));
+    // pCPUs 0 to 2 are the host's own.
+    let mut isolated = host_of(&two);
+    isolated.files.insert("/proc/cmdline".into(), "ro isolcpus=domain,3-4\n".into());
+    assert!(audit(&isolated).iter().all(|f| f.setting != "pins of several VMs"));
     // All pCPUs have pinned vCPUs: whoever overcommits a host so means it.
     let each: Vec<String> = (0..16).map(|cpu| cpu.to_string()).collect();
     let each: Vec<&str> = each.iter().map(String::as_str).collect();

@@ -19,7 +19,7 @@
 use super::Tree;
 use super::definition::{attribute, content, elements, name_of, vcpus_of};
 use std::collections::BTreeMap;
-use vsteer_core::{CpuSet, machine_type};
+use vsteer_core::{CpuSet, machine_type, smp};
 
 /// Most queues of a disk in QEMU (VIRTIO_QUEUE_MAX). The two extra queues of a SCSI controller do not matter here.
 const QUEUES_MAX: usize = 1024;
@@ -204,6 +204,15 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
         machine.iter().filter_map(|(k, v)| Some((k.strip_prefix("smp.")?.to_owned(), v.clone()))).collect();
     smp.extend(all("smp"));
     let started = started(&smp);
+    let counts: Vec<(String, String)> = options
+        .iter()
+        .flat_map(|(option, pairs)| {
+            pairs.iter().filter_map(move |(k, v)| {
+                let key = if *option == "smp" { Some(k.as_str()) } else { k.strip_prefix("smp.") };
+                key.filter(|_| ["smp", "machine"].contains(option)).map(|key| (key.to_owned(), v.clone()))
+            })
+        })
+        .collect();
     let (pins, confined) = pins(t, pid, name.get("debug-threads").is_some_and(|v| v == "on"));
     // The threads also include vCPUs that were plugged in later.
     let vcpus = pins.as_ref().map_or(started, BTreeMap::len);
@@ -242,7 +251,9 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
         source: Source::Running(pid),
         manager,
         vcpus,
-        threads: Some(number(&smp, "threads").unwrap_or(1)),
+        threads: smp::topology(&counts, machine.get("type").map_or("", String::as_str))
+            .ok()
+            .map(|t| t.threads as usize),
         pins,
         confined,
         devices: options.iter().filter_map(device).collect(),

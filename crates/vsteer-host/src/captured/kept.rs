@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use vsteer_core::nouns::Accel;
 
 /// Lines of `/proc/PID/status` that are read.
-const STATUS: [&str; 3] = ["Cpus_allowed_list:", "HugetlbPages:", "Tgid:"];
+const STATUS: [&str; 4] = ["Cpus_allowed_list:", "HugetlbPages:", "Tgid:", "Uid:"];
 /// Fields of `/proc/PID/stat` that are read, by their number in the manual page; the others become 0.
 const STAT: [usize; 8] = [3, 4, 9, 19, 22, 39, 40, 41];
 /// `PF_KTHREAD`: the kernel's own threads.
@@ -113,9 +113,14 @@ fn pid_of(path: &str) -> Option<u32> {
 }
 
 fn of_process(file: &str, text: &str, is_vms: bool) -> Option<String> {
-    // A kernel thread beside a VM's threads in a cgroup is the kernel's: that is what its `stat` is kept for.
     if !is_vms {
-        return (file == "stat").then(|| stat(text)).flatten().filter(|s| is_kernels(s));
+        return match file {
+            // A kernel thread beside a VM's threads in a cgroup is the kernel's: that is what its `stat` is kept for.
+            "stat" => stat(text).filter(|s| is_kernels(s)),
+            // A VM may have been made by another thread than the first of its process.
+            "status" => Some(lines(text, |l| l.starts_with("Tgid:"))),
+            _ => None,
+        };
     }
     match file {
         "cmdline" => Some(arguments(text)),
@@ -210,9 +215,6 @@ fn more(facts: &CommandLine) -> String {
     {
         words.extend(["-pidfile".into(), format!("/var/run/qemu-server/{id}.pid")]);
     }
-    if let Some(uuid) = &facts.smbios_uuid {
-        words.extend(["-smbios".into(), format!("type=1,uuid={uuid}")]);
-    }
     if facts.of_libvirt {
         // `reduced` keeps that there is a secret, in words that this backend does not take for libvirt's.
         words.extend([
@@ -231,6 +233,32 @@ fn of_other(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The file itself is not kept: it may hold passwords.
+    #[test]
+    fn options_in_a_file_are_kept_in_the_command_line() {
+        let file = |text: &str| Entry::File(text.as_bytes().to_vec());
+        let seen: Seen = [
+            (
+                "/proc/7/cmdline",
+                file("/bin/qemu-system-x86_64\0-name\0v1\0-readconfig\0/run/incus/v1/qemu.conf\0"),
+            ),
+            (
+                "/run/incus/v1/qemu.conf",
+                file("[smp-opts]\ncpus = \"2\"\nsockets = \"2\"\n[x]\npassword = \"hunter2\"\n"),
+            ),
+        ]
+        .map(|(path, entry)| (path.to_owned(), entry))
+        .into();
+        let whose = Whose { pids: BTreeSet::from([7]), cgroups: None, groups: BTreeSet::new() };
+        let kept = kept(seen, &whose);
+        let Some(Entry::File(line)) = kept.get("/proc/7/cmdline") else { panic!("{kept:?}") };
+        let line = String::from_utf8_lossy(line);
+        let words: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+        let topology = command_line::parse(&words).unwrap().topology;
+        assert_eq!(topology.and_then(Result::ok).map(|t| t.sockets), Some(2), "{line:?}");
+        assert!(kept.len() == 1 && !line.contains("hunter2"), "{kept:?}");
+    }
 
     #[test]
     fn a_kept_command_line_says_the_same_to_the_backend_and_no_secret() {
@@ -258,8 +286,6 @@ mod tests {
             "-drive",
             "file=/secret/hunter2.qcow2,if=virtio,id=d0",
             "-enable-kvm",
-            "-smbios",
-            "type=1,uuid=6FD1e1f2-3a5c-4a53-9c86-0f9a8f1f8f11,serial=hunter2",
         ]);
         let kept = arguments(&line);
         assert!(!kept.contains("hunter2") && !kept.contains("/var/lib"), "{kept:?}");

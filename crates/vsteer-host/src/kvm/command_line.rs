@@ -8,10 +8,9 @@
 //!
 //! Left out: `-machine` as JSON. Options in a file: [`super::readconfig`].
 
-use super::smp;
 use serde_json::Value;
-use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Accel, GuestTopology};
+use vsteer_core::{CpuSet, smp};
 
 /// The VM's properties from a command line. Another VMM's (see [`super::vmms`]) gives hardly more than a
 /// name.
@@ -21,8 +20,6 @@ pub struct CommandLine {
     pub name: Option<String>,
     /// `-uuid`.
     pub uuid: Option<String>,
-    /// `-smbios type=1,uuid=`: the UUID that the guest sees.
-    pub smbios_uuid: Option<String>,
     /// `-id`: Proxmox's number of the VM.
     pub proxmox_id: Option<u32>,
     /// `-pidfile`.
@@ -52,7 +49,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     qemu(arguments)?;
     let mut line = CommandLine::default();
     let (mut sockets, mut control) = (Vec::new(), Vec::new());
-    let (mut counts, mut machine) = (Vec::new(), String::new());
+    let (mut counts, mut machine, mut unread) = (Vec::new(), String::new(), None);
     for (option, value) in options(&arguments[1..]) {
         if is_libvirts(value) {
             line.of_libvirt = true;
@@ -61,12 +58,6 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
         match option {
             "name" => line.name = get(&pairs(value, "guest"), "guest").map(str::to_owned),
             "uuid" => line.uuid = is_uuid(value).then(|| value.to_ascii_lowercase()),
-            "smbios" => {
-                let pairs = pairs(value, "type");
-                if let (Some("1"), Some(uuid)) = (get(&pairs, "type"), get(&pairs, "uuid")) {
-                    line.smbios_uuid = is_uuid(uuid).then(|| uuid.to_ascii_lowercase());
-                }
-            }
             "id" => line.proxmox_id = value.parse().ok(),
             "pidfile" => line.pid_file = Some(value.to_owned()),
             "enable-kvm" => line.accel = Some(Accel::Kvm),
@@ -82,7 +73,11 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
                 counts.extend(pairs.into_iter().filter_map(count));
             }
             "smp" => counts.extend(pairs(value, "cpus")),
-            "m" => line.memory_bytes = get(&pairs(value, "size"), "size").and_then(size_bytes),
+            "m" => {
+                let size = get(&pairs(value, "size"), "size").map(size_bytes);
+                line.memory_bytes = size.unwrap_or(line.memory_bytes);
+            }
+            "readconfig" => unread = Some(value),
             "object" => object(&mut line, value),
             "qmp" | "qmp-pretty" => sockets.extend(listening_socket(value)),
             "chardev" => control.extend(chardev_socket(value)),
@@ -100,7 +95,13 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     let named = std::mem::take(&mut line.qmp_sockets);
     sockets.extend(control.into_iter().filter(|(id, _)| named.contains(id)).map(|(_, path)| path));
     line.qmp_sockets = sockets;
-    line.topology = Some(smp::topology(&counts, &machine));
+    line.topology = Some(match unread {
+        Some(file) => Err(format!(
+            "vsteer did not read its options in {:?}",
+            file.chars().take(200).collect::<String>()
+        )),
+        None => smp::topology(&counts, &machine),
+    });
     Some(line)
 }
 
@@ -227,7 +228,10 @@ fn accel(name: Option<&str>) -> Option<Accel> {
     }
 }
 
-/// Reads `4G`, `1.5G`, `512` or `2097152k`; MiB if no unit is given. Source: `util/cutils.c`, `do_strtosz` (QEMU 9.2).
+/// More than any machine has, bytes.
+const MEMORY_MAX: u64 = 1 << 48;
+
+/// Reads `4G`, `1.5G`, `512` or `2097152k`; MiB if no unit is given. `None` also for more than any machine has. Source: `util/cutils.c`, `do_strtosz` (QEMU 9.2).
 fn size_bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -241,7 +245,7 @@ fn size_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let whole = whole.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    let whole = whole.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes <= MEMORY_MAX)?;
     if fraction.is_empty() {
         return Some(whole);
     }
@@ -413,9 +417,14 @@ mod tests {
         let words = "kvm -machine q35,smp.cpus=4,smp.sockets=1,smp.cores=2,smp.threads=2 -smp 4";
         let l = line(&words.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(l.topology, Some(Ok(GuestTopology { sockets: 1, cores: 2, threads: 2 })));
-        for (text, bytes) in
-            [("0.5k", Some(512)), ("2E", Some(1 << 61)), ("1.5b", None), ("1.xG", None), ("", None)]
-        {
+        for (text, bytes) in [
+            ("0.5k", Some(512)),
+            ("64T", Some(1 << 46)),
+            ("2E", None),
+            ("1.5b", None),
+            ("1.xG", None),
+            ("", None),
+        ] {
             assert_eq!(size_bytes(text), bytes, "{text}");
         }
     }

@@ -292,7 +292,8 @@ impl Observe for KvmHost {
             .iter()
             .map(|vm| VmSample {
                 vm: vm.id.clone(),
-                throttled_periods: self.slow.throttled_periods(&vm.id),
+                throttled_periods: self.slow.throttled(&vm.id, false),
+                throttled_above: self.slow.throttled(&vm.id, true),
                 io: None,
                 timers: None,
                 memory_by_node: None,

@@ -172,6 +172,7 @@ impl Inventory {
         }
         self.vhosts = vhosts;
         self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
+        self.told_vcpus.retain(|process, _| now.contains(process));
         // vCPUs may have been plugged in, or have run for the first time.
         let named = |pid: u32| {
             let of_process = (pid, Tid(0))..=(pid, Tid(u32::MAX));
@@ -179,7 +180,8 @@ impl Inventory {
         };
         let is_asked = |vm: &Vm| vm.asked.is_some() || !named(vm.process.pid);
         if self.vms.iter().any(is_asked) {
-            let mut all = vmms::vcpu_threads(&self.root);
+            let these = self.vms.iter().filter(|vm| is_asked(vm)).map(|vm| vm.process.pid).collect();
+            let mut all = vmms::vcpu_threads(&self.root, &these);
             for vm in &mut self.vms {
                 if let Some(known) = all.remove(&vm.process.pid) {
                     vm.asked = Some(known);
@@ -237,14 +239,7 @@ impl Inventory {
             vms.extend(qemus.into_iter().map(unlisted));
         }
         self.tell_apart(&mut vms);
-        let is_meant = |vm: &Vm, given: &str| {
-            let number = match vm.manager {
-                Manager::Proxmox(number) => given.parse() == Ok(number),
-                _ => false,
-            };
-            number || is_named(given, &vm.name, &vm.id)
-        };
-        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|given| is_meant(vm, given)));
+        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, &vm.name, &vm.id)));
         for vm in &vms {
             match &vm.manager {
                 Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
@@ -277,7 +272,7 @@ impl Inventory {
             if let Some(first) = taken.get(&vm.id).copied() {
                 let uuid = std::mem::replace(&mut vm.id, id_of(&vm.process));
                 self.note(format!(
-                    "processes {first} and {pid} both have the UUID {}: vsteer measures both, and calls the second {}",
+                    "processes {first} and {pid} both have the id {}: vsteer measures both, and calls the second {}",
                     uuid.0, vm.id.0
                 ));
             }
@@ -289,6 +284,7 @@ impl Inventory {
     fn tell_vcpus(&mut self, vms: &mut [Vm]) {
         // However many processes pose as VMs: the others are asked at the next look.
         let end = Instant::now() + limits::MONITORS_TIME;
+        let these = vms.iter().map(|vm| vm.process.pid).collect();
         let mut of_kernel = None;
         for vm in vms.iter_mut() {
             let key = (vm.process.pid, vm.process.start_ticks);
@@ -299,7 +295,7 @@ impl Inventory {
             let told = if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
                 None
             } else {
-                let all = of_kernel.get_or_insert_with(|| vmms::vcpu_threads(&self.root));
+                let all = of_kernel.get_or_insert_with(|| vmms::vcpu_threads(&self.root, &these));
                 if let Some(known) = all.get(&vm.process.pid) {
                     Some(known.clone())
                 } else if self.root.is_live() && vm.process.origin == Origin::Nobody {
@@ -472,8 +468,8 @@ fn unlisted_id(process: &Process) -> VmId {
     let line = &process.line;
     let lasting = match process.origin {
         Origin::Libvirt | Origin::KubeVirt => line.uuid.clone(),
-        // Proxmox writes the UUID that the guest sees, if its configuration has one.
-        Origin::Proxmox(id) => line.smbios_uuid.clone().or_else(|| Some(format!("proxmox:{id}"))),
+        // Not the UUID that the guest sees: a restored copy of a VM may have the same.
+        Origin::Proxmox(id) => Some(format!("proxmox:{id}")),
         // Anybody can write a UUID on a command line; a new pod has a new one.
         Origin::Kata | Origin::Nobody => None,
     };
@@ -485,9 +481,13 @@ fn id_of(process: &Process) -> VmId {
     VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks))
 }
 
-/// Does `pattern` match the VM: its id, its name, or a pattern in which `*` stands for any characters?
+/// Does `pattern` match the VM: its id, Proxmox's number of it, its name, or a pattern in which `*` stands for any characters?
 pub fn is_named(pattern: &str, name: &str, id: &VmId) -> bool {
-    pattern == name || pattern == id.0 || (pattern.contains('*') && fits(pattern, name))
+    let number = id.0.strip_prefix("proxmox:");
+    pattern == name
+        || pattern == id.0
+        || Some(pattern) == number
+        || (pattern.contains('*') && fits(pattern, name))
 }
 
 fn fits(pattern: &str, name: &str) -> bool {

@@ -86,28 +86,33 @@ pub fn find(root: &Root) -> Found {
     for pid in pids {
         let Some(arguments) = command_line_of(root, pid) else { continue };
         if arguments.is_empty() {
-            if vhosts_apart && let Some(of) = vhost_name(root, pid) {
+            // Any process can take such a name.
+            let is_kernels = || task::read_stat(root, pid, Tid(pid)).is_some_and(|stat| stat.is_kernels());
+            if vhosts_apart
+                && let Some(of) = vhost_name(root, pid)
+                && is_kernels()
+            {
                 found.vhosts.entry(of).or_default().push(Tid(pid));
             }
             continue;
         }
         let arguments: Vec<String> =
             arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
-        let arguments = with_files(root, pid, arguments);
+        let arguments = with_files(root, arguments);
         let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
         let Some(line) = line else { continue };
         let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
         let cgroup = text(root, &format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let user = task::user(root, pid);
-        let origin = origin(root, &cgroup, user, &line);
+        let origin = origin(&cgroup, user, &line);
         found.qemus.push(Process { pid, start_ticks: stat.start_ticks, line, origin, user, cgroup });
     }
     found
 }
 
-/// The arguments with those of the files that they name, if the process is root's.
-fn with_files(root: &Root, pid: u32, arguments: Vec<String>) -> Vec<String> {
-    if !readconfig::is_used(&arguments) || task::user(root, pid).is_some_and(|user| user != 0) {
+/// The arguments of a QEMU with those of the files that they name.
+fn with_files(root: &Root, arguments: Vec<String>) -> Vec<String> {
+    if !readconfig::is_used(&arguments) || command_line::qemu(&arguments).is_none() {
         return arguments;
     }
     let read = |path: &str| root.bytes_at_most(path, limits::COMMAND_LINE).ok();
@@ -137,21 +142,19 @@ fn command_line_of(root: &Root, pid: u32) -> Option<String> {
 
 /// What the process says of itself counts only if its user could be the manager's: any user can write a number
 /// of Proxmox on a command line, or make a group named `kubepods` among their own.
-fn origin(root: &Root, cgroups: &str, user: Option<u32>, line: &CommandLine) -> Origin {
+fn origin(cgroups: &str, user: Option<u32>, line: &CommandLine) -> Origin {
     let in_pod = |path: &str| path.contains("/kubepods") && !path.contains(":/user.slice/");
     match (cgroups.lines().any(in_pod), line.of_libvirt) {
         // KubeVirt runs a libvirt in each pod.
         (true, true) => return Origin::KubeVirt,
-        (true, false) => return Origin::Kata,
+        (true, false) if cgroups.contains("/kata") => return Origin::Kata,
         (false, true) => return Origin::Libvirt,
-        (false, false) => {}
+        (_, false) => {}
     }
-    let kept_by_proxmox = || {
-        line.pid_file.as_deref().is_some_and(|f| f.contains("/qemu-server/")) || root.has_folder("/etc/pve")
-    };
+    // Proxmox runs every QEMU as root in a scope of its own, which only root can make.
+    let in_scope = |id: u32| cgroups.lines().any(|line| line.ends_with(&format!("/qemu.slice/{id}.scope")));
     match line.proxmox_id {
-        // Proxmox runs every QEMU as root.
-        Some(id) if user.is_none_or(|user| user == 0) && kept_by_proxmox() => Origin::Proxmox(id),
+        Some(id) if user.is_none_or(|user| user == 0) && in_scope(id) => Origin::Proxmox(id),
         _ => Origin::Nobody,
     }
 }

@@ -12,7 +12,8 @@
 //! Left out: throttling of a group between the start of its quota and the next look.
 
 use super::inventory::{Inventory, Vm};
-use crate::linux::{cgroups, numa_maps, topology};
+use crate::linux::cgroups::{self, Cgroups};
+use crate::linux::{numa_maps, topology};
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -27,7 +28,23 @@ const MEMORY_SHARE: u32 = 100;
 struct Group {
     stat: OwnedFd,
     /// Its count at the present sample.
-    count: Option<u64>,
+    count: u64,
+}
+
+/// A group of a VM.
+struct Of {
+    shared: bool,
+    /// The group's count when vsteer first saw it as this VM's; 0 if that was at the VM's first look.
+    base: u64,
+}
+
+/// What is counted for one run of a VM.
+#[derive(Default)]
+struct Throttled {
+    pid: u32,
+    groups: BTreeMap<String, Of>,
+    /// What groups that are gone had counted: its own, and shared ones.
+    gone: [u64; 2],
 }
 
 /// The open descriptors and the times of the last looks.
@@ -35,8 +52,7 @@ struct Group {
 pub struct SlowCounters {
     /// By path.
     groups: BTreeMap<String, Group>,
-    /// Of each VM, its groups, each with its count when vsteer first saw it there; 0 if that was at the VM's first look.
-    bases: BTreeMap<VmId, BTreeMap<String, u64>>,
+    vms: BTreeMap<VmId, Throttled>,
     memory: BTreeMap<VmId, Instant>,
     only_node: Option<Option<u32>>,
     seen: Option<Instant>,
@@ -52,47 +68,73 @@ impl SlowCounters {
     pub fn see(&mut self, inventory: &Inventory, vms: &[VmConfig]) {
         self.seen = Some(Instant::now());
         let there = |id: &VmId| vms.iter().any(|vm| vm.id == *id);
-        self.bases.retain(|id, _| there(id));
+        self.vms.retain(|id, _| there(id));
         self.memory.retain(|id, _| there(id));
         for vm in vms {
-            self.see_vm(inventory, vm);
+            self.see_vm(&inventory.cgroups, vm);
         }
-        let used: BTreeSet<&String> = self.bases.values().flat_map(BTreeMap::keys).collect();
+        let used: BTreeSet<&String> = self.vms.values().flat_map(|vm| vm.groups.keys()).collect();
         self.groups.retain(|path, _| used.contains(path));
     }
 
-    fn see_vm(&mut self, inventory: &Inventory, vm: &VmConfig) {
+    fn see_vm(&mut self, all: &Cgroups, vm: &VmConfig) {
         if !is_placed(vm) {
             return;
         }
-        let first = !self.bases.contains_key(&vm.id);
-        let bases = self.bases.entry(vm.id.clone()).or_default();
-        for GroupQuota { cgroup, .. } in &vm.quotas {
-            if bases.contains_key(cgroup) {
+        // A VM keeps its id over a restart, but its groups are made again.
+        let again = self.vms.get(&vm.id).is_none_or(|known| known.pid != vm.pid);
+        if again {
+            self.vms.insert(vm.id.clone(), Throttled { pid: vm.pid, ..Throttled::default() });
+        }
+        let known = self.vms.get_mut(&vm.id).expect("it is there or was inserted");
+        for GroupQuota { cgroup, shared, .. } in &vm.quotas {
+            if known.groups.contains_key(cgroup) {
                 continue;
             }
             if !self.groups.contains_key(cgroup) {
-                let file = inventory.cgroups.file(cgroup, "cpu.stat");
+                let file = all.file(cgroup, "cpu.stat");
                 let open = file
                     .and_then(|f| rustix::fs::open(f, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok());
-                let Some(stat) = open else { continue };
-                self.groups.insert(cgroup.clone(), Group { count: read(&stat), stat });
+                let Some((stat, count)) = open.and_then(|stat| read(&stat).map(|count| (stat, count))) else {
+                    continue;
+                };
+                self.groups.insert(cgroup.clone(), Group { stat, count });
             }
-            let now = self.groups.get(cgroup).and_then(|group| group.count).unwrap_or(0);
-            bases.insert(cgroup.clone(), if first { 0 } else { now });
+            let base = if again { 0 } else { self.groups[cgroup].count };
+            known.groups.insert(cgroup.clone(), Of { shared: *shared, base });
         }
     }
 
-    /// Reads how often all quotas ran out.
+    /// Reads how often all quotas ran out. A group that is gone is forgotten; if it is made again, the next look finds it.
     pub fn begin_sample(&mut self) {
-        self.groups.values_mut().for_each(|group| group.count = read(&group.stat));
+        let mut gone: BTreeMap<String, u64> = BTreeMap::new();
+        self.groups.retain(|path, group| match read(&group.stat) {
+            Some(count) => {
+                group.count = count;
+                true
+            }
+            None => {
+                gone.insert(path.clone(), group.count);
+                false
+            }
+        });
+        for vm in self.vms.values_mut().filter(|_| !gone.is_empty()) {
+            for (path, count) in &gone {
+                if let Some(of) = vm.groups.remove(path) {
+                    vm.gone[usize::from(of.shared)] += count.saturating_sub(of.base);
+                }
+            }
+        }
     }
 
-    /// How often the VM's quotas had run out when the sample began; `None` if its cgroups are not known, 0 if it has no
-    /// quota.
-    pub fn throttled_periods(&self, vm: &VmId) -> Option<u64> {
-        let rose = |(path, base): (&String, &u64)| Some(self.groups.get(path)?.count?.saturating_sub(*base));
-        Some(self.bases.get(vm)?.iter().filter_map(rose).sum())
+    /// How often the VM's own quotas, or those that it shares, had run out when the sample began; `None` if its cgroups are
+    /// not known, 0 if there is no such quota.
+    pub fn throttled(&self, vm: &VmId, shared: bool) -> Option<u64> {
+        let vm = self.vms.get(vm)?;
+        let these = vm.groups.iter().filter(|(_, of)| of.shared == shared);
+        let rose =
+            these.map(|(path, of)| self.groups.get(path).map_or(0, |g| g.count.saturating_sub(of.base)));
+        Some(vm.gone[usize::from(shared)] + rose.sum::<u64>())
     }
 
     /// The memory of the VM by node, if it is time to read it again.
@@ -119,11 +161,12 @@ impl SlowCounters {
     }
 }
 
-/// How often the quotas of a VM ran out in the life of its cgroups, read once. As
-/// [`SlowCounters::throttled_periods`], without open descriptors.
-pub fn throttled_periods(inventory: &Inventory, vm: &VmConfig) -> Option<u64> {
+/// How often these quotas of a VM ran out in the life of the cgroups, read once. As [`SlowCounters::throttled`], without
+/// open descriptors.
+pub fn throttled_once(inventory: &Inventory, vm: &VmConfig, shared: bool) -> Option<u64> {
+    let these = vm.quotas.iter().filter(|q| q.shared == shared);
     let of = |q: &GroupQuota| inventory.cgroups.throttled_periods(&inventory.root, &q.cgroup);
-    is_placed(vm).then(|| vm.quotas.iter().filter_map(of).sum())
+    is_placed(vm).then(|| these.filter_map(of).sum())
 }
 
 /// Is the cgroup of each thread known?
@@ -136,4 +179,54 @@ fn read(stat: &OwnedFd) -> Option<u64> {
     let mut buffer = [0u8; 1024];
     let n = rustix::io::pread(stat, &mut buffer, 0).ok()?;
     cgroups::nr_throttled(std::str::from_utf8(&buffer[..n]).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vsteer_core::nouns::Quota;
+
+    /// A slice that two VMs share, and a group that is removed and made again, as over a restart.
+    #[test]
+    fn counts_of_groups_that_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+        let write = |path: &str, text: &str| {
+            std::fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            std::fs::write(at(path), text).unwrap();
+        };
+        let stat =
+            |group: &str, n: u64| write(&format!("/cg{group}/cpu.stat"), &format!("nr_throttled {n}\n"));
+        let all = Cgroups::unified(&at("/cg").to_string_lossy());
+        let quota = |cgroup: &str, shared| GroupQuota {
+            cgroup: cgroup.into(),
+            quota: Quota { quota_us: 1, period_us: 1 },
+            shared,
+        };
+        let mut vm = VmConfig::new(VmId("proxmox:1".into()), "a", 10);
+        vm.quotas = vec![quota("/s", true), quota("/s/1", false)];
+        let mut slow = SlowCounters::default();
+        let counts = |slow: &SlowCounters| [false, true].map(|shared| slow.throttled(&vm.id, shared));
+        assert_eq!(counts(&slow), [None, None]);
+        stat("/s", 7);
+        stat("/s/1", 3);
+        slow.see_vm(&all, &vm);
+        slow.begin_sample();
+        assert_eq!(counts(&slow), [Some(3), Some(7)]);
+        // Its own group goes: the sum does not fall.
+        std::fs::write(at("/cg/s/1/cpu.stat"), "").unwrap();
+        slow.begin_sample();
+        assert_eq!(counts(&slow), [Some(3), Some(7)]);
+        // It is made again for the same run: it counts from then on.
+        std::fs::remove_file(at("/cg/s/1/cpu.stat")).unwrap();
+        stat("/s/1", 2);
+        slow.see_vm(&all, &vm);
+        stat("/s/1", 4);
+        slow.begin_sample();
+        assert_eq!(counts(&slow), [Some(5), Some(7)]);
+        // The VM starts again, with the same id and the same paths.
+        let restarted = VmConfig { pid: 11, ..vm.clone() };
+        slow.see_vm(&all, &restarted);
+        assert_eq!(counts(&slow), [Some(4), Some(7)]);
+    }
 }

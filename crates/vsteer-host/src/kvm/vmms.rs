@@ -21,6 +21,7 @@ use crate::linux::task::text;
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::nouns::{Accel, GuestTopology, Tid};
+use vsteer_core::smp;
 
 const DEBUG_FOLDER: &str = "/sys/kernel/debug/kvm";
 const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
@@ -42,15 +43,21 @@ pub fn holders(root: &Root) -> Holders {
     if in_use(root) { Holders::Any } else { Holders::Known(BTreeSet::new()) }
 }
 
-/// What the kernel reports of vCPUs: of each process, the vCPU of each of its threads.
-pub fn vcpu_threads(root: &Root) -> BTreeMap<u32, BTreeMap<Tid, u32>> {
+/// What the kernel reports of vCPUs: of each of these processes, the vCPU of each of its threads.
+///
+/// The kernel's numbers are those of the interrupt controller, with gaps (two sockets of three cores: 0 to 2, 4 to 6).
+/// Their order is that of the VM's vCPUs.
+pub fn vcpu_threads(root: &Root, pids: &BTreeSet<u32>) -> BTreeMap<u32, BTreeMap<Tid, u32>> {
     let mut all: BTreeMap<u32, BTreeMap<Tid, u32>> = BTreeMap::new();
     for vm in root.names(DEBUG_FOLDER).unwrap_or_default() {
-        let Some(pid) = holder(root, &vm) else { continue };
+        let Some(pid) = holder(root, &vm).filter(|pid| pids.contains(pid)) else { continue };
         let folder = format!("{DEBUG_FOLDER}/{vm}");
-        for name in root.names(&folder).unwrap_or_default() {
-            let Some(vcpu) = numbered(&name, "vcpu") else { continue };
-            let tid = text(root, &format!("{folder}/{name}/pid")).and_then(|t| t.trim().parse::<u32>().ok());
+        let names = root.names(&folder).unwrap_or_default();
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| numbered(name, "vcpu")).collect();
+        numbers.sort_unstable();
+        for (number, vcpu) in numbers.into_iter().zip(0..) {
+            let tid =
+                text(root, &format!("{folder}/vcpu{number}/pid")).and_then(|t| t.trim().parse::<u32>().ok());
             // 0: it has never run. A thread that is not the process's has ended.
             if let Some(tid) = tid.filter(|tid| root.has_folder(&format!("/proc/{pid}/task/{tid}"))) {
                 all.entry(pid).or_default().insert(Tid(tid), vcpu);
@@ -101,12 +108,13 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
     if is_gvisor(&program, arguments) {
         return None;
     }
+    let of = |option: &str| value(arguments, option).filter(|_| is_cloud_hypervisor(&program));
     holds.then(|| CommandLine {
         name: name(arguments).or_else(|| socket_name(arguments)),
         accel: Some(Accel::Kvm),
-        topology: value(arguments, "--cpus").map(topology),
-        memory_bytes: value(arguments, "--memory").and_then(memory),
-        program: Some(program),
+        topology: of("--cpus").map(topology),
+        memory_bytes: of("--memory").and_then(memory),
+        program: Some(program.clone()),
         ..CommandLine::default()
     })
 }
@@ -114,9 +122,12 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
 /// Is this a sandbox of gVisor? Its KVM platform holds a VM descriptor, but runs a container's processes, no guest.
 /// Source: `runsc/sandbox/sandbox.go` (2024).
 fn is_gvisor(program: &str, arguments: &[String]) -> bool {
-    program.starts_with("runsc")
-        || (arguments.iter().any(|word| word == "--platform=kvm")
-            && arguments.iter().any(|word| word == "boot"))
+    let has = |word: &str| arguments.iter().any(|given| given == word);
+    program.starts_with("runsc") && has("--platform=kvm") && has("boot")
+}
+
+fn is_cloud_hypervisor(program: &str) -> bool {
+    program.starts_with("cloud-hyperviso")
 }
 
 /// The value of `--name`, `-n` or `--id`, also after `=`.
@@ -139,26 +150,29 @@ fn value<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
     None
 }
 
-/// The file's name of `--api-socket`, without its ending: all that names a VM of Cloud Hypervisor.
+/// The name of the file of `--api-socket`, without its ending: all that names a VM of Cloud Hypervisor. Kata has a folder
+/// for each VM, with a `clh-api.sock`.
 fn socket_name(arguments: &[String]) -> Option<String> {
     let path = value(arguments, "--api-socket")?;
-    let path = path.strip_prefix("path=").unwrap_or(path);
-    let stem = std::path::Path::new(path).file_stem()?.to_str()?;
-    Some(stem.to_owned())
+    let path = std::path::Path::new(path.strip_prefix("path=").unwrap_or(path));
+    let stem = path.is_absolute().then(|| path.file_stem()?.to_str())??;
+    let name = if stem == "clh-api" { path.parent()?.file_name()?.to_str()? } else { stem };
+    Some(name.to_owned())
 }
 
 /// Cloud Hypervisor's `boot=8,max=16,topology=THREADS:CORES:DIES:PACKAGES`; without a topology, it shows one socket.
 fn topology(cpus: &str) -> Result<GuestTopology, String> {
     let key = |name: &str| cpus.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    let odd = || format!("vsteer does not understand `--cpus {cpus}`");
+    let odd =
+        || format!("vsteer does not understand `--cpus` {:?}", cpus.chars().take(60).collect::<String>());
     let numbers = |text: &str| text.split(':').map(|n| n.parse::<u32>().ok()).collect::<Option<Vec<u32>>>();
     if let Some(topology) = key("topology") {
         let Some(&[threads, cores, dies, sockets]) = numbers(topology).as_deref() else { return Err(odd()) };
         let cores = cores.checked_mul(dies).ok_or_else(odd)?;
-        return Ok(GuestTopology { sockets, cores, threads });
+        return smp::guest(sockets, cores, threads).ok_or_else(odd);
     }
-    let cores = key("max").or_else(|| key("boot")).and_then(|n| n.parse().ok()).ok_or_else(odd)?;
-    Ok(GuestTopology { sockets: 1, cores, threads: 1 })
+    let cores = key("max").or_else(|| key("boot")).unwrap_or(cpus).parse().map_err(|_| odd())?;
+    smp::guest(1, cores, 1).ok_or_else(odd)
 }
 
 /// Cloud Hypervisor's `size=8G`.
@@ -173,7 +187,7 @@ fn memory(text: &str) -> Option<u64> {
         "T" => 40,
         _ => return None,
     };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| (1..=1 << 48).contains(bytes))
 }
 
 /// The words that say what vsteer reads of such a command line: the program's file name, the VM's name, vCPUs, memory.
@@ -182,8 +196,11 @@ pub fn kept(arguments: &[String]) -> Vec<String> {
     let mut words = vec![program.to_owned()];
     let name = name(arguments).or_else(|| socket_name(arguments));
     words.extend(name.into_iter().flat_map(|name| ["--name".to_owned(), name]));
-    if value(arguments, "--cpus").is_some_and(|cpus| topology(cpus).is_ok()) {
-        words.extend(["--cpus".to_owned(), value(arguments, "--cpus").unwrap_or_default().to_owned()]);
+    if !is_cloud_hypervisor(program) {
+        return words;
+    }
+    if let Some(cpus) = value(arguments, "--cpus").filter(|cpus| topology(cpus).is_ok()) {
+        words.extend(["--cpus".to_owned(), cpus.to_owned()]);
     }
     let bytes = value(arguments, "--memory").and_then(memory);
     words.extend(bytes.into_iter().flat_map(|bytes| ["--memory".to_owned(), format!("size={bytes}")]));
@@ -218,6 +235,12 @@ mod tests {
             (Some([1, 2, 1]), Some([1, 4, 1]), None)
         );
         assert_eq!((memory("size=512M,shared=on"), memory("mergeable=on")), (Some(512 << 20), None));
+        let odd = ["boot=0", "boot=2,topology=0:1:1:1", "boot=1,topology=65536:65536:1:1"];
+        assert_eq!(odd.map(shown), [None; 3]);
+        let named = |line: &str| socket_name(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(named("clh --api-socket fd=11"), None);
+        assert_eq!(named("clh --api-socket=/run/vc/vm/a1b2/clh-api.sock").as_deref(), Some("a1b2"));
+        assert_eq!((shown("4"), memory("size=0")), (Some([1, 4, 1]), None));
         assert_eq!(of("x --name"), None);
     }
 
@@ -243,12 +266,10 @@ mod tests {
         let line = line_of(&root, &any, 70, &words).unwrap();
         assert_eq!((line.name.as_deref(), line.accel), (Some("web"), Some(Accel::Kvm)));
         assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is not a VM");
-        for line in
-            ["runsc-sandbox --root=/run --platform=kvm boot", "/proc/self/exe --platform=kvm boot abc"]
-        {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            assert_eq!(line_of(&root, &any, 70, &words), None, "{line}");
-        }
+        let sandbox: Vec<String> =
+            "runsc-sandbox --root=/run --platform=kvm boot".split(' ').map(str::to_owned).collect();
+        assert_eq!(line_of(&root, &any, 70, &sandbox), None);
+        assert!(line_of(&root, &any, 70, &sandbox[..1]).is_some(), "a name alone hides no VM");
 
         // 90-4 is a thread of another namespace.
         for folder in ["70-4", "90-4", "70-5"] {

@@ -61,6 +61,13 @@ impl Cgroups {
         Cgroups { layout, cpu, cpuset }
     }
 
+    /// A version 2 hierarchy that is mounted there.
+    #[cfg(test)]
+    pub fn unified(top: &str) -> Cgroups {
+        let tree = |controller| Some(Tree { top: top.to_owned(), unified: true, controller });
+        Cgroups { layout: CgroupLayout::V2, cpu: tree("cpu"), cpuset: tree("cpuset") }
+    }
+
     /// A thread's cgroup of the cpu controller; `None` without such a controller, or if the thread is gone.
     pub fn of_thread(&self, root: &Root, pid: u32, tid: Tid) -> Option<String> {
         place(self.cpu.as_ref()?, root, pid, tid)

@@ -23,8 +23,10 @@ const VMS: usize = 4096;
 const THREADS: usize = 100_000;
 /// Times that VMs blame each other for, in one sample.
 const BLAMED: usize = 200_000;
-/// Sockets, cores, or threads that a guest sees; their product must fit.
-const SEEN: u32 = 1 << 10;
+/// Cgroups with a quota that a VM is in.
+const QUOTAS: usize = 4096;
+/// vCPUs that a guest sees. QEMU allows 4,096.
+const SEEN: u32 = 1 << 13;
 /// The largest index of a vCPU.
 const VCPU: u32 = 1 << 16;
 /// A kernel's name, a cgroup's path: Linux allows paths of 4096 bytes.
@@ -106,9 +108,11 @@ fn vm(vm: &VmConfig) -> Checked {
     }
     if let Some(seen) = vm.guest_topology {
         let parts = [seen.sockets, seen.cores, seen.threads];
-        must(parts.iter().all(|n| *n <= SEEN), || format!("a guest sees {parts:?}"))?;
+        let all = parts.iter().try_fold(1_u32, |all, n| all.checked_mul(*n));
+        must(all.is_some_and(|all| (1..=SEEN).contains(&all)), || format!("a guest sees {parts:?}"))?;
     }
     short("a cgroup", vm.cgroup.as_deref().unwrap_or_default(), PATH)?;
+    must(vm.quotas.len() <= QUOTAS, || format!("a VM has {} cgroups with a quota", vm.quotas.len()))?;
     vm.quotas.iter().try_for_each(|q| short("a cgroup", &q.cgroup, PATH))?;
     vm.rt_budgets.iter().try_for_each(|b| short("a cgroup", &b.cgroup, PATH))?;
     for thread in &vm.threads {
@@ -193,6 +197,7 @@ fn pcpu(p: &PcpuSample) -> Checked {
 fn vm_sample(v: &VmSample) -> Checked {
     id(&v.vm)?;
     number("a VM's throttled periods", v.throttled_periods, MOST)?;
+    number("a VM's throttled periods", v.throttled_above, MOST)?;
     number("a VM's I/O", v.io, MOST)?;
     let nodes = v.memory_by_node.as_ref().map_or(0, Vec::len);
     must(nodes <= MAX_CPU as usize + 1, || format!("a VM has memory on {nodes} nodes"))?;

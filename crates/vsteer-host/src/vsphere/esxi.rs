@@ -414,6 +414,7 @@ impl Counted {
             batch.vms.push(VmSample {
                 vm: id.clone(),
                 throttled_periods: None,
+                throttled_above: None,
                 io: None,
                 timers: None,
                 memory_by_node: None,

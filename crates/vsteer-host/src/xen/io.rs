@@ -56,6 +56,7 @@ pub(super) fn samples(place: &Place, domains: &[Domain]) -> Vec<VmSample> {
         Some(VmSample {
             vm: vm_id(d),
             throttled_periods: None,
+            throttled_above: None,
             io,
             timers: None,
             memory_by_node: None,

@@ -289,6 +289,7 @@ impl Accounts {
             .map(|vm| VmSample {
                 vm: vm.id.clone(),
                 throttled_periods: None,
+                throttled_above: None,
                 io: None,
                 timers: None,
                 memory_by_node: None,

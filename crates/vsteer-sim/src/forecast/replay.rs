@@ -465,6 +465,7 @@ pub(super) mod tests {
                 worlds: None,
                 vcpus: Shares::default(),
                 throttled_per_s: None,
+                throttled_above_per_s: None,
                 io_per_s: None,
                 timers_per_s: None,
                 timers_late: None,

@@ -33,7 +33,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if limited / vcpus < LIMITED {
             continue;
         }
-        if let Some(q) = vm.held_from_above() {
+        if let Some(q) = seen.throttled_by_above(vm) {
             above.push(format!(
                 "the quota of cgroup {} ({:.2} pCPUs) throttles VM {:?}",
                 q.cgroup,

@@ -40,6 +40,7 @@ fn model(ready: &[Option<f64>]) -> HostModel {
         worlds: None,
         vcpus: Shares::default(),
         throttled_per_s: None,
+        throttled_above_per_s: None,
         io_per_s: None,
         timers_per_s: None,
         timers_late: None,

@@ -1,16 +1,15 @@
 //! Which topology of vCPUs does QEMU show the guest?
 //!
-//! `-smp` and the `smp.` properties of `-machine` are one set of counts; what stands last counts. QEMU computes a count
-//! that is missing from the others. Only if sockets and cores are both missing, the machine type decides: types before
+//! `-smp` and the `smp.` properties of `-machine` are one set of counts. The last value of a count wins. QEMU computes a
+//! count that is missing from the others. Only if sockets and cores are both missing, the machine type decides: types before
 //! 6.2 make sockets, later ones make cores. Then a type whose version the name does not tell gives no topology.
 //!
 //! Source: `hw/core/machine-smp.c`, `machine_parse_smp_config` (QEMU 9.2); `qapi/machine.json`, `SMPConfiguration`.
 //!
-//! Left out: how QEMU before 6.2 computed cores and threads from the number of vCPUs that the VM starts with, instead
-//! of the largest number.
+//! Left out: counts that do not make `maxcpus`, which QEMU took until 5.1. They give no topology.
 
-use vsteer_core::machine_type;
-use vsteer_core::nouns::GuestTopology;
+use crate::machine_type;
+use crate::nouns::GuestTopology;
 
 /// The counts that QEMU knows. The first ones, together, are sockets here, as a guest sees them; those between sockets
 /// and cores are parts of a socket.
@@ -18,6 +17,10 @@ const SOCKETS: [&str; 3] = ["drawers", "books", "sockets"];
 const PARTS: [&str; 3] = ["dies", "clusters", "modules"];
 /// Machine types of this version and later make cores where both sockets and cores are missing.
 const CORES_SINCE: (u32, u32) = (6, 2);
+/// Machine types before this version also took counts that do not make `maxcpus`.
+const WHOLE_SINCE: (u32, u32) = (5, 2);
+/// More than QEMU allows on any machine.
+const VCPUS_MAX: u32 = 8_192;
 
 /// The topology of a VM with these counts and this machine type.
 ///
@@ -25,13 +28,18 @@ const CORES_SINCE: (u32, u32) = (6, 2);
 /// Why it cannot be told.
 pub fn topology(counts: &[(String, String)], machine: &str) -> Result<GuestTopology, String> {
     let last = |key: &str| counts.iter().rev().find(|(k, _)| k == key).map(|(_, n)| n.as_str());
-    let given = |key: &str| last(key).map(number).transpose().map_err(|e| format!("{key}={e}"));
+    let given = |key: &str| last(key).map(|n| number(n).ok_or_else(|| not_a_number(key, n))).transpose();
     let product = |keys: &[&str]| -> Result<u32, String> {
         keys.iter().try_fold(1_u32, |all, key| all.checked_mul(given(key)?.unwrap_or(1)).ok_or_else(too_many))
     };
-    let most = given("maxcpus")?.or(given("cpus")?);
+    let (started, most) = (given("cpus")?, given("maxcpus")?);
+    let most = most.or(started);
     let (sockets, cores, threads) = (given("sockets")?, given("cores")?, given("threads")?);
     let (above, parts) = (product(&SOCKETS[..2])?, product(&PARTS)?);
+    let older = machine_type::version(machine).is_some_and(|version| version < WHOLE_SINCE);
+    if older && started != most && (cores.is_none() || threads.is_none()) {
+        return Err("QEMU before 5.2 computed what `-smp` leaves out in other ways".to_owned());
+    }
     let Some(most) = most else {
         return shown([sockets, cores, threads].map(|n| n.unwrap_or(1)), above, parts);
     };
@@ -52,15 +60,19 @@ pub fn topology(counts: &[(String, String)], machine: &str) -> Result<GuestTopol
             Some(_) => (1, rest([one, 1])?, one),
             None => {
                 return Err(format!(
-                    "`-smp` has neither sockets nor cores, and machine type {machine:?} does not tell which of them \
-                     QEMU makes"
+                    "`-smp` has neither sockets nor cores, and vsteer does not know which of them QEMU adds for machine \
+                     type {:?}",
+                    shortened(machine)
                 ));
             }
         },
     };
     let all = [sockets, cores, threads, above, parts].into_iter().try_fold(1_u32, u32::checked_mul);
-    if all != Some(most) {
-        return Err(format!("the counts of `-smp` do not make {most} vCPUs"));
+    if all != Some(most) || started.is_some_and(|started| started > most) {
+        return Err(format!(
+            "sockets x cores x threads of `-smp` is {}, not {most}",
+            all.unwrap_or(u32::MAX)
+        ));
     }
     shown([sockets, cores, threads], above, parts)
 }
@@ -68,7 +80,22 @@ pub fn topology(counts: &[(String, String)], machine: &str) -> Result<GuestTopol
 fn shown([sockets, cores, threads]: [u32; 3], above: u32, parts: u32) -> Result<GuestTopology, String> {
     let sockets = sockets.checked_mul(above).ok_or_else(too_many)?;
     let cores = cores.checked_mul(parts).ok_or_else(too_many)?;
-    Ok(GuestTopology { sockets, cores, threads })
+    guest(sockets, cores, threads).ok_or_else(too_many)
+}
+
+/// A topology, if a VM can have it: each count is at least 1, and the product can be a number of vCPUs.
+pub fn guest(sockets: u32, cores: u32, threads: u32) -> Option<GuestTopology> {
+    let all = sockets.checked_mul(cores)?.checked_mul(threads)?;
+    (1..=VCPUS_MAX).contains(&all).then_some(GuestTopology { sockets, cores, threads })
+}
+
+/// The beginning of a text of a command line, which may be a mebibyte.
+fn shortened(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+fn not_a_number(key: &str, text: &str) -> String {
+    format!("`-smp`: {key} is {:?}, which is not a number of vCPUs", shortened(text))
 }
 
 fn too_many() -> String {
@@ -76,13 +103,13 @@ fn too_many() -> String {
 }
 
 /// A number as QEMU reads it: decimal, `0x10` or octal `020`; at least 1.
-fn number(text: &str) -> Result<u32, String> {
+fn number(text: &str) -> Option<u32> {
     let number = match (text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")), text.strip_prefix('0')) {
         (Some(hex), _) => u32::from_str_radix(hex, 16),
         (None, Some(octal)) if !octal.is_empty() => u32::from_str_radix(octal, 8),
         _ => text.parse(),
     };
-    number.ok().filter(|n| *n > 0).ok_or_else(|| text.to_owned())
+    number.ok().filter(|n| *n > 0)
 }
 
 #[cfg(test)]
@@ -127,6 +154,8 @@ mod tests {
         assert_eq!(of("8", "pc-q35-6.2"), Some([1, 8, 1]));
         assert_eq!(of("8,threads=2", "pc-i440fx-9.0+pve0"), Some([1, 4, 2]));
         assert_eq!(of("8,threads=2", "pc-i440fx-5.2"), Some([4, 1, 2]));
+        assert_eq!(of("4,maxcpus=8,sockets=2", "pc-i440fx-5.2"), Some([2, 4, 1]));
+        assert_eq!(of("4,maxcpus=8,sockets=2", "pc-i440fx-4.2"), None, "two cores until 5.1");
         for unknown in ["q35", "pc-q35-rhel8.6.0"] {
             let why = topology(&pairs("8", "cpus"), unknown).unwrap_err();
             assert!(why.contains(unknown), "{why}");
@@ -135,7 +164,16 @@ mod tests {
 
     #[test]
     fn what_qemu_refuses_gives_no_topology() {
-        for smp in ["0", "x", "8,sockets=3", "8,cores=0", "4294967295,sockets=65536,cores=65536,dies=4"] {
+        let many = "sockets=1,cores=65536,threads=65536";
+        for smp in [
+            "0",
+            "x",
+            many,
+            "8,maxcpus=4,sockets=1,cores=4",
+            "8,sockets=3",
+            "8,cores=0",
+            "4294967295,sockets=65536,cores=65536,dies=4",
+        ] {
             assert_eq!(of(smp, "pc-q35-7.2"), None, "{smp}");
         }
     }
