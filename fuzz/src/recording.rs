@@ -70,16 +70,7 @@ fn batch(i: u64) -> Batch {
             counters: ThreadCounters { run_ns: Some(i), ..ThreadCounters::default() },
         }],
         pcpus: vec![PcpuSample::default()],
-        vms: vec![VmSample {
-            vm: vm(),
-            throttled_periods: None,
-            throttled_above: None,
-            io: None,
-            timers: None,
-            memory_by_node: None,
-            memory_local_ppm: None,
-            group: None,
-        }],
+        vms: vec![VmSample::new(vm())],
         blame: vec![BlameSample {
             victim: vm(),
             role: Role::Vhost,

@@ -114,14 +114,10 @@ fn vm_samples(inventory: &Inventory, config: &HostConfig) -> Vec<VmSample> {
     let nodes = config.topology.nodes();
     let only_node = (nodes.len() < 2).then(|| nodes.first().map_or(0, |n| n.id.0));
     let sample = |vm: &vsteer_core::nouns::VmConfig| VmSample {
-        vm: vm.id.clone(),
         throttled_periods: slow::throttled_once(inventory, vm, false),
         throttled_above: slow::throttled_once(inventory, vm, true),
         memory_by_node: numa_maps::read(&inventory.root, vm.pid, only_node),
-        io: None,
-        timers: None,
-        memory_local_ppm: None,
-        group: None,
+        ..VmSample::new(vm.id.clone())
     };
     config.vms.iter().map(sample).collect()
 }

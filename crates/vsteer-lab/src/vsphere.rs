@@ -148,14 +148,8 @@ impl Tables {
             })
         });
         let vms = self.before.iter().map(|r| VmSample {
-            vm: VmId(r.vm.clone()),
-            throttled_periods: None,
-            throttled_above: None,
-            io: None,
-            timers: None,
-            memory_by_node: None,
-            memory_local_ppm: None,
             group: Some(GroupSample { worlds: Some(self.worlds), counters: counters(r, 1.0) }),
+            ..VmSample::new(VmId(r.vm.clone()))
         });
         let pcpus = (0..self.sockets * self.cores_per_socket).map(|cpu| {
             let here = self.before.iter().zip(&self.assumed_home_nodes);

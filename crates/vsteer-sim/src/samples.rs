@@ -140,16 +140,7 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
             ..PcpuSample::default()
         }
     });
-    let vms = (0..host.vms.len()).map(|i| VmSample {
-        vm: vm_id(i),
-        throttled_periods: None,
-        throttled_above: None,
-        timers: None,
-        io: None,
-        memory_by_node: None,
-        memory_local_ppm: None,
-        group: None,
-    });
+    let vms = (0..host.vms.len()).map(|i| VmSample::new(vm_id(i)));
     Batch {
         mono_ns: now_ns,
         unix_ns: now_ns,

@@ -73,6 +73,22 @@ pub struct VmSample {
     pub group: Option<GroupSample>,
 }
 
+impl VmSample {
+    /// A sample of this VM in which nothing is counted.
+    pub fn new(vm: VmId) -> VmSample {
+        VmSample {
+            vm,
+            throttled_periods: None,
+            throttled_above: None,
+            io: None,
+            timers: None,
+            memory_by_node: None,
+            memory_local_ppm: None,
+            group: None,
+        }
+    }
+}
+
 /// A VM's worlds together, as esxtop's group row has them: every vCPU and every world that works for it. It is
 /// measured, not added up here: the worlds themselves may not be in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

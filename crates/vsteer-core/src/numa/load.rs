@@ -114,11 +114,12 @@ impl Load {
             .vms
             .iter()
             .filter_map(|vm| {
-                let (demand, waited) = wants(model.vm(&vm.id)?);
+                let seen = model.vm(&vm.id)?;
+                let (demand, waited) = wants(seen);
                 let at = home(topology, vm).and_then(|h| nodes.iter().position(|n| n.id == h.id));
                 Some(Guest {
                     vm: vm.id.clone(),
-                    name: vm.name.clone(),
+                    name: seen.name.clone(),
                     vcpus: vm.vcpu_count() as u32,
                     demand,
                     waited,

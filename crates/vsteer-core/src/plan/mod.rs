@@ -131,6 +131,11 @@ impl Plan {
         }
     }
 
+    /// What to call the VM of a step: as on all screens, or as the step says if the plan's host does not have the VM.
+    pub fn called(&self, step: &Step) -> String {
+        self.parent.called().remove(&step.vm).unwrap_or_else(|| step.vm_name.clone())
+    }
+
     /// Indexes of the steps that require their VM to be off, with whether the VM was on when the plan was made (`None`:
     /// unknown).
     pub fn needs_vms_off(&self) -> Vec<(usize, Option<bool>)> {

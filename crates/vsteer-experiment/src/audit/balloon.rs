@@ -5,6 +5,7 @@
 use super::definition::{elements, name_of};
 use super::{Check, Finding, Tree};
 use vsteer_core::plural::counted;
+use vsteer_core::setting::argv::shell_word;
 
 pub const CHECK: Check = Check {
     name: "balloon",
@@ -32,6 +33,7 @@ fn look(t: &Tree) -> Vec<Finding> {
     for (file, xml) in t.matching("/etc/libvirt/qemu/", ".xml") {
         let name = name_of(xml).unwrap_or(file);
         let setting = format!("memory of VM {name:?}");
+        let word = shell_word(name);
         match (kib(xml, "memory"), kib(xml, "currentMemory")) {
             (Some(all), Some(now)) if now < 0.99 * all => found.push(Finding::bad(
                 setting,
@@ -39,8 +41,8 @@ fn look(t: &Tree) -> Vec<Finding> {
                 "the balloon holds the rest, so the guest has less memory than its definition says",
                 (
                     "the host then has less free memory",
-                    format!("virsh setmem {name} {all:.0}k --config --live"),
-                    format!("virsh setmem {name} {now:.0}k --config --live"),
+                    format!("virsh setmem {word} {all:.0}k --config --live"),
+                    format!("virsh setmem {word} {now:.0}k --config --live"),
                 ),
             )),
             (Some(all), _) => found.push(Finding::good(

@@ -9,6 +9,7 @@
 use super::vms::{Device, Kind, Manager, Vm, Vms};
 use super::{Check, Finding, State, Tree};
 use std::collections::BTreeMap;
+use vsteer_core::setting::argv::shell_word;
 
 pub const CHECK: Check = Check {
     name: "queues",
@@ -145,13 +146,14 @@ fn differ<'a>(running: &'a Vm, defined: &'a Vm) -> impl Iterator<Item = Finding>
         let (runs, said) = (device.queues.clone().ok()?, said(device)?);
         (runs != said).then(|| {
             let name = &running.name;
+            let word = shell_word(name);
             Finding::bad(
                 format!("queues of {} of VM {name:?} compared with its definition", device.label()),
                 format!("{runs} running, {said} defined"),
                 "the definition changed after the VM started",
                 (
                     "the VM is down during the restart",
-                    format!("run `virsh shutdown {name}`, then `virsh start {name}` when the VM is down"),
+                    format!("run `virsh shutdown {word}`, then `virsh start {word}` when the VM is down"),
                     format!("set <driver name='vhost' queues='{runs}'/> in the VM's definition"),
                 ),
             )

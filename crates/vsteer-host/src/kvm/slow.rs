@@ -128,7 +128,7 @@ impl SlowCounters {
     }
 
     /// How often the VM's own quotas, or those that it shares, had run out when the sample began; `None` if its cgroups are
-    /// not known, 0 if there is no such quota.
+    /// not known, 0 without such a quota.
     pub fn throttled(&self, vm: &VmId, shared: bool) -> Option<u64> {
         let vm = self.vms.get(vm)?;
         let these = vm.groups.iter().filter(|(_, of)| of.shared == shared);

@@ -411,16 +411,7 @@ impl Counted {
                     }),
                 }
             }
-            batch.vms.push(VmSample {
-                vm: id.clone(),
-                throttled_periods: None,
-                throttled_above: None,
-                io: None,
-                timers: None,
-                memory_by_node: None,
-                memory_local_ppm: None,
-                group,
-            });
+            batch.vms.push(VmSample { group, ..VmSample::new(id.clone()) });
         }
         if let Some(interval) = pcpus.get(&end_s) {
             for ((instance, counter), value) in &interval.values {

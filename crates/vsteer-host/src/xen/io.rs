@@ -53,16 +53,7 @@ pub(super) fn samples(place: &Place, domains: &[Domain]) -> Vec<VmSample> {
     let counted = if *place == Place::Here { counts(Path::new("/")) } else { BTreeMap::new() };
     let sample = |d: &Domain| {
         let io = Some(*counted.get(&d.id)?);
-        Some(VmSample {
-            vm: vm_id(d),
-            throttled_periods: None,
-            throttled_above: None,
-            io,
-            timers: None,
-            memory_by_node: None,
-            memory_local_ppm: None,
-            group: None,
-        })
+        Some(VmSample { io, ..VmSample::new(vm_id(d)) })
     };
     domains.iter().filter_map(sample).collect()
 }

@@ -286,16 +286,7 @@ impl Accounts {
         let mut vms: Vec<VmSample> = self
             .vms
             .iter()
-            .map(|vm| VmSample {
-                vm: vm.id.clone(),
-                throttled_periods: None,
-                throttled_above: None,
-                io: None,
-                timers: None,
-                memory_by_node: None,
-                memory_local_ppm: vm.local_ppm,
-                group: None,
-            })
+            .map(|vm| VmSample { memory_local_ppm: vm.local_ppm, ..VmSample::new(vm.id.clone()) })
             .collect();
         for (vm, account) in self.groups.iter().filter(|(_, a)| a.whole) {
             vms[*vm].group = Some(GroupSample { worlds: account.worlds, counters: account.counters.clone() });

@@ -70,7 +70,7 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
             rows.push_str(&format!(
                 "<tr><td class=\"n\">{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>\n",
                 i + 1,
-                name(&s.vm_name),
+                name(&plan.called(s)),
                 esc(&s.change.to_string()),
                 esc(&s.reason)
             ));

@@ -102,7 +102,7 @@ pub fn plan(p: &Plan) -> String {
     let (mut so_far, off) = (expected_after(p, 0), p.needs_vms_off());
     for (i, s) in p.steps.iter().enumerate() {
         if vm != Some(&s.vm) {
-            let name = p.parent.vm(&s.vm).map_or_else(|| s.vm_name.clone(), |_| p.parent.name_of(&s.vm));
+            let name = p.called(s);
             out.push_str(&format!("  VM {name:?}\n"));
             vm = Some(&s.vm);
         }
