@@ -24,6 +24,17 @@ pub fn seeds() -> Vec<Vec<u8>> {
     const HOSTS: &str = "[connection]\nconnect = \"lab\"\n[hosts.lab]\nconnect = \"qemu+ssh://root@lab/system\"\n\
         [top]\ncolumns = [\"%RDY\", \"%RUN\"]\n[thresholds]\nsteal = \"3%\"\nwake_p99_ns = \"4ms\"\n";
     let mut all = crate::seeds_of(&[HOSTS]);
-    all.push(config::example().into_bytes());
+    let example = config::example();
+    // Every key with its default, in force.
+    let is_key = |line: &str| line.starts_with('#') && line.contains(" = ") && !line.starts_with("# ");
+    let lines = example.lines().map(|line| if is_key(line) { &line[1..] } else { line });
+    all.push(
+        lines
+            .filter(|line| !line.starts_with('#'))
+            .flat_map(|line| [line, "\n"])
+            .collect::<String>()
+            .into_bytes(),
+    );
+    all.push(example.into_bytes());
     all
 }

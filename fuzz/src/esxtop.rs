@@ -30,12 +30,58 @@ pub fn run(bytes: &[u8]) -> bool {
     true
 }
 
+/// What esxtop counts of a group or a world, of memory, and of a pCPU.
+const CPU: [&str; 10] = [
+    "% Used",
+    "% Run",
+    "% System",
+    "% Wait",
+    "% Ready",
+    "% Overlap",
+    "% CoStop",
+    "% Max Limited",
+    "Switches/sec",
+    "Migrates/sec",
+];
+
+/// A file with these columns and these rows, whose further cells are all the same.
+fn file(columns: &[String], rows: &[(&str, &str)]) -> Vec<u8> {
+    let mut text: String = columns.iter().map(|c| format!("\"\\\\h\\{c}\",")).collect();
+    for (time, value) in rows {
+        text += &format!("\r\n\"{time}\"{}", format!(",\"{value}\"").repeat(columns.len()));
+    }
+    (text + "\r\n").into_bytes()
+}
+
 pub fn seeds() -> Vec<Vec<u8>> {
-    let column = |name: &str| format!("\"\\\\h\\{name}\"");
-    let names =
+    let three =
         ["Group Cpu(7:web)\\% Run", "Vcpu(7:web:9:vmx-vcpu-0:web)\\% Ready", "Physical Cpu(0)\\% Util Time"];
-    let header = names.map(column).join(",");
-    let rows =
-        "\r\n\"11/24/2026 08:00:00\",\"1\",\"2\",\"3\"\r\n\"11/24/2026 08:00:05\",\"1\",\"2\",\"3\"\r\n";
-    vec![format!("{header}{rows}").into_bytes()]
+    let all =
+        |object: &str| CPU.iter().map(|counter| format!("{object}\\{counter}")).collect::<Vec<String>>();
+    let mut whole = all("Group Cpu(7:a, \"\"b\"\")");
+    for world in
+        ["7:a, \"\"b\"\":9:vmx", "7:a, \"\"b\"\":10:vmx-vcpu-0:a, \"\"b\"\"", "7:a, \"\"b\"\":11:vmx-mks:a"]
+    {
+        whole.extend(all(&format!("Vcpu({world})")));
+    }
+    whole.extend(["Group Cpu(7:a, \"\"b\"\")\\Members".into(), "Group Memory(7:a)\\Numa % Local".into()]);
+    whole
+        .extend(["Group Memory(7:a)\\Memory Size MBytes".into(), "Physical Cpu(_Total)\\% Util Time".into()]);
+    let groups = [all("Group Cpu(1:idle)"), all("Group Cpu(2:system)"), all("Group Cpu(12:web 2)")].concat();
+    vec![
+        file(&three.map(str::to_owned), &[("11/24/2026 08:00:00", "1"), ("11/24/2026 08:00:05", "2")]),
+        file(
+            &whole,
+            &[("11/24/2026 23:59:58", "1.50"), ("11/25/2026 00:00:00", "99.9"), ("11/25/2026 00:00:02", "-")],
+        ),
+        file(
+            &groups,
+            &[
+                ("2026-11-24 08:00:00", "0"),
+                ("2026-11-24 08:00:05.5", "1e2"),
+                ("x", "1"),
+                ("11/24/2026 08:00:09", ""),
+            ],
+        ),
+    ]
 }
