@@ -67,8 +67,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
     whole.extend(["Group Cpu(7:a, \"\"b\"\")\\Members".into(), "Group Memory(7:a)\\Numa % Local".into()]);
     whole
         .extend(["Group Memory(7:a)\\Memory Size MBytes".into(), "Physical Cpu(_Total)\\% Util Time".into()]);
+    let memory = ["Group Cpu(7:a)\\Members", "Group Memory(7:a)\\Numa % Local"].map(str::to_owned);
     let groups = [all("Group Cpu(1:idle)"), all("Group Cpu(2:system)"), all("Group Cpu(12:web 2)")].concat();
     vec![
+        file(&memory, &[("11/24/2026 08:00:00", "99.9"), ("11/24/2026 08:00:05", "-")]),
         file(&three.map(str::to_owned), &[("11/24/2026 08:00:00", "1"), ("11/24/2026 08:00:05", "2")]),
         file(
             &whole,

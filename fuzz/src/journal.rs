@@ -29,7 +29,7 @@ pub fn run(bytes: &[u8]) -> bool {
 
 /// A journal in which a step was made, set again and undone.
 fn undone() -> [Entry; 9] {
-    let plan = Box::new(crate::plan::example());
+    let plan = Box::new(crate::plan::of_every_kind());
     let (from, to) = (CpuSet::first(2), CpuSet::single(1));
     let (role, tid) = (Role::Vcpu(0), Tid(12));
     let former = Former {

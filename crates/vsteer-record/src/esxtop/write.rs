@@ -98,10 +98,11 @@ impl Plan {
         let sampled = batches.iter().flat_map(|b| &b.threads).map(|t| (t.vm.clone(), t.role, t.tid));
         let threads: BTreeSet<Key> = sampled.chain(known).collect();
         let mut ids: BTreeSet<VmId> = threads.iter().map(|(vm, ..)| vm.clone()).collect();
-        ids.extend(batches.iter().flat_map(|b| &b.vms).filter(|v| v.group.is_some()).map(|v| v.vm.clone()));
+        ids.extend(batches.iter().flat_map(|b| &b.vms).map(|v| v.vm.clone()));
         let known: BTreeMap<&VmId, (&str, u32)> =
             configs.iter().flat_map(|c| &c.vms).map(|vm| (&vm.id, (vm.name.as_str(), vm.pid))).collect();
         let mut taken = BTreeSet::new();
+        let any_vm = !ids.is_empty();
         let vms = ids.into_iter().map(|id| {
             let (name, pid) = known.get(&id).copied().unwrap_or((&id.0, 0));
             // The id of a group is the VM's process or domain number, if it has one. No two groups have the
@@ -123,8 +124,10 @@ impl Plan {
         // A thread without any counter still shows that it exists.
         has[RUN] |= !threads.is_empty() && !has.contains(&true);
         let groups = || batches.iter().flat_map(|b| &b.vms).filter_map(|v| v.group.as_ref());
-        let counted: [bool; SHARES.len() + COUNTS.len()] =
+        let mut counted: [bool; SHARES.len() + COUNTS.len()] =
             any(&|get| groups().any(|g| get(&g.counters).is_some()));
+        // As does a VM of which at most the place of its memory is known.
+        counted[RUN] |= any_vm && !has.contains(&true) && !counted.contains(&true);
         Plan {
             vms: vms.collect(),
             threads: threads.into_iter().collect(),
