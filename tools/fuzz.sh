@@ -30,6 +30,14 @@ RUSTFLAGS="$flags" $cargo build --locked -q --profile fuzz -p vsteer-fuzz --feat
 
 mkdir -p "$found"
 targets=$(VSTEER_FUZZ_SEEDS=target/fuzz/seeds "$built/fuzz")
+
+# Names of fields and words of the seeds: without them, no random bytes become an optional field of a JSON text.
+names=target/fuzz/names.dict
+{
+	grep -rhoE '^ +(pub )?[a-z][a-z_0-9]+:' crates/*/src --include=*.rs | sed -E 's/^ +(pub )?//; s/:$//'
+	grep -rahoE '"[a-z_]{3,}"' target/fuzz/seeds | tr -d '"'
+} | sort -u | sed 's/.*/"\\"&\\""/' >"$names"
+
 printf '%-16s %10s %8s %8s %14s %8s\n' target runs runs/s edges 'new in last 1/4' MiB
 status=0
 for target in ${*:-$targets}; do
@@ -37,7 +45,9 @@ for target in ${*:-$targets}; do
 	log=target/fuzz/$target.log
 	mkdir -p "$corpus"
 	ended=0
-	VSTEER_FUZZ=$target "$built/fuzz" "$corpus" "target/fuzz/seeds/$target" $limit -rss_limit_mb=512 -timeout=5 \
+	dictionary=
+	if grep -qsE '^[{[]' "target/fuzz/seeds/$target"/*; then dictionary=-dict=$names; fi
+	VSTEER_FUZZ=$target "$built/fuzz" "$corpus" "target/fuzz/seeds/$target" $dictionary $limit -rss_limit_mb=512 -timeout=5 \
 		-print_final_stats=1 -artifact_prefix="$found/$target-" >"$log" 2>&1 || ended=$?
 	# Lines of libFuzzer: `#RUNS EVENT cov: EDGES ft: ...`, and `stat::NAME: VALUE` at the end.
 	awk -v target="$target" '
