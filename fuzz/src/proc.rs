@@ -4,7 +4,7 @@ use vsteer_core::tree::Tree;
 use vsteer_experiment::audit::{WANTED, audit};
 
 use vsteer_host::kvm::command_line;
-use vsteer_host::linux::{cgroups, numa_maps, pcpu, schedstat, task};
+use vsteer_host::linux::{cgroups, numa_maps, pcpu, psi, schedstat, task};
 use vsteer_host::tree::running;
 
 pub fn run(bytes: &[u8]) -> bool {
@@ -14,6 +14,7 @@ pub fn run(bytes: &[u8]) -> bool {
     any |= task::allowed_list(&text).is_some() | !numa_maps::parse(&text).is_empty();
     let _ = (cgroups::cgroup_of(&text, "cpu"), cgroups::cpu_max(&text), cgroups::nr_throttled(&text));
     let _ = (cgroups::is_plain(&text), cgroups::lineage(&text), cgroups::common(text.lines()));
+    any |= psi::parse(&psi::FILES.map(|_| Some(text.clone().into_owned()))).is_some();
     let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
     any |= command_line::parse(&words).is_some();
     let mut tree = Tree::default();
@@ -37,6 +38,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 0 0 0 0 0 0 0 0 0 0",
         "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n",
         "7f0000000000 default anon=5 dirty=5 N0=3 N1=2 kernelpagesize_kB=4\n",
+        "some avg10=0.06 avg60=0.60 avg300=1.23 total=424585978\nfull avg10=0.00 avg60=0.08 avg300=0.31 total=209841245\n",
         "/usr/bin/qemu-system-x86_64\0-name\0guest=web,debug-threads=on\0-smp\x002,sockets=1\0-qmp\0unix:/tmp/q,server\0",
     ])
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{
-    Batch, BlameSample, CgroupLayout, Collector, Culprit, HostConfig, PcpuSample, Role, ThreadCounters,
-    ThreadSample, Tid, VmId, VmSample,
+    Batch, BlameSample, CgroupLayout, Collector, Culprit, HostConfig, PcpuSample, Pressure, Role,
+    ThreadCounters, ThreadSample, Tid, VmId, VmSample,
 };
 use vsteer_core::timeline::Switch;
 use vsteer_core::topology::{Parts as Cpus, Topology};
@@ -70,13 +70,17 @@ fn batch(i: u64) -> Batch {
             counters: ThreadCounters { run_ns: Some(i), ..ThreadCounters::default() },
         }],
         pcpus: vec![PcpuSample::default()],
-        vms: vec![VmSample::new(vm())],
+        vms: vec![VmSample {
+            pressure: Some(Pressure { cpu_some: Some(i), ..Pressure::default() }),
+            ..VmSample::new(vm())
+        }],
         blame: vec![BlameSample {
             victim: vm(),
             role: Role::Vhost,
             culprit: Culprit::Placement,
             ns: i as i64,
         }],
+        pressure: Some(Pressure { io_full: Some(i), ..Pressure::default() }),
     }
 }
 

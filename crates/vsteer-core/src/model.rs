@@ -11,7 +11,8 @@
 pub use crate::nouns::Shares;
 use crate::nouns::rise;
 use crate::nouns::{
-    Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId, VmSample,
+    Batch, Collector, Culprit, Histogram, HostConfig, Pressure, PressureShares, Role, ThreadCounters,
+    ThreadSample, Tid, VmId, VmSample,
 };
 use crate::nouns::{GroupQuota, VmConfig};
 use crate::plural::counted;
@@ -115,6 +116,9 @@ pub struct VmModel {
     /// Disk requests and network packets, per second; `None` if not counted.
     #[serde(default)]
     pub io_per_s: Option<f64>,
+    /// Stalls of the VM's own cgroup.
+    #[serde(default)]
+    pub pressure: PressureShares,
     /// Timers that ended, per second; `None` if `vsteer realtime` does not serve the VM.
     #[serde(default)]
     pub timers_per_s: Option<f64>,
@@ -213,6 +217,9 @@ pub struct HostModel {
     pub vms: Vec<VmModel>,
     /// The pCPUs, ascending.
     pub pcpus: Vec<PcpuModel>,
+    /// Stalls of all tasks of the host.
+    #[serde(default)]
+    pub pressure: PressureShares,
     /// Blame matrix, largest share first; `None` if not measured.
     pub blame: Option<Vec<Blame>>,
     /// Name of the collector.
@@ -322,6 +329,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
         window_ns,
         vms,
         pcpus: pcpu_models(first, last),
+        pressure: pressure(batches, |b| b.pressure),
         blame: (!collector.missing.contains_key("blame")).then(|| blame(batches, window_ns)),
         collector: collector.name.clone(),
         missing: collector.missing.clone(),
@@ -420,6 +428,7 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         throttled_per_s: samples.per_s(|v| v.throttled_periods),
         throttled_above_per_s: samples.per_s(|v| v.throttled_above),
         io_per_s: samples.per_s(|v| v.io),
+        pressure: pressure(batches, |b| samples.in_batch(b)?.pressure),
         timers_per_s,
         timers_late: of_timers(|v| Some(v.timers?.late)),
         timers_refused: of_timers(|v| Some(v.timers?.refused)),
@@ -451,6 +460,11 @@ fn group_of(id: &VmId, batches: &[Batch]) -> Option<(Worlds, Shares)> {
         before = now.map(|now| (b.mono_ns, now));
     }
     sum.map(|(ns, counters)| (worlds, counters.shares(ns)))
+}
+
+fn pressure<'a>(batches: &'a [Batch], of: impl Fn(&'a Batch) -> Option<Pressure>) -> PressureShares {
+    let readings: Vec<(u64, Pressure)> = batches.iter().filter_map(|b| Some((b.mono_ns, of(b)?))).collect();
+    PressureShares::over(&readings)
 }
 
 /// If the tick columns differ from the elapsed time by more than this part, they are wrong and not just drifting.

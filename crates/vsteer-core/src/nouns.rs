@@ -14,6 +14,7 @@ pub(crate) use counters::rise;
 pub use counters::{COUNTERS, Counter, DISTRIBUTIONS, Distribution, Kind, Shares, ThreadCounters};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram};
 pub use pools::{MADE, pinned_alike};
+pub use pressure::{Pressure, PressureShares, STALLS, Stall, Stalls};
 pub use samples::{
     Batch, BlameSample, Collector, Culprit, GroupSample, PcpuSample, ThreadSample, TimerCounts, VmSample,
 };
@@ -26,6 +27,7 @@ mod counters;
 mod differences;
 mod histogram;
 mod pools;
+mod pressure;
 mod samples;
 mod vsphere;
 

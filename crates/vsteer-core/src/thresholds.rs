@@ -67,6 +67,7 @@ thresholds! {
     Share sleeper_asleep = 0.40, "A VM mostly sleeps if every vCPU sleeps for at least this.";
     Share wakes_matter_run = 0.50, "Report late wake-ups of a VM if its vCPUs run for less than this share of the time.";
     Share pcpu_busy = 0.90, "A pCPU that is busy for more than this is full.";
+    Share pressure_full = 0.05, "I/O or memory pressure (full) of a VM's cgroup. The VM stands still meanwhile, so the value is that of ready per vCPU.";
     Share steal = 0.02, "Time stolen from a pCPU.";
     Share memory_local = 0.80, "Local share of a VM's memory; a VM below it has remote memory (VMware's warning level).";
 }

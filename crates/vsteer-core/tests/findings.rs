@@ -645,6 +645,83 @@ fn stolen_time_and_interrupts_are_told_above_their_limits() {
     assert!(overlap(0.05, 0.05).is_empty(), "it hardly runs");
 }
 
+/// A VM whose cgroup stalls this much on I/O and on memory.
+fn stalling(ready: f64, io: Option<f64>, memory: Option<f64>) -> Host {
+    let mut h = single(0.6, ready);
+    h.model.vms[0].pressure =
+        PressureShares { io_full: io, memory_full: memory, ..PressureShares::default() };
+    h
+}
+
+#[test]
+fn a_vm_that_stalls_on_other_things_is_named_where_it_hardly_waits_for_a_cpu() {
+    let found = stalling(0.02, Some(0.30), Some(0.06)).found("stalled");
+    let titles: Vec<&str> = found.iter().map(|f| f.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        ["VM \"a\" waits for I/O, hardly for a CPU", "VM \"a\" waits for memory, hardly for a CPU"]
+    );
+    assert_eq!(
+        words(&found[0].evidence),
+        [
+            "I/O pressure of the VM's cgroup, full: 30.00 % against 5.00",
+            "ready and limited per vCPU: 2.00 % against 5.00",
+        ]
+    );
+    assert!(near(found[0].loss_pcpus, 0.30) && found[0].next.contains("iostat"), "{found:?}");
+    assert!(found[1].next.contains("memory.max") && found[1].disproved_by.contains("memory.pressure"));
+    // The figure of the threshold itself is not above it. Stalls of some threads do not stop the VM.
+    assert!(!stalling(0.0, Some(0.05), Some(0.05)).finds("stalled"));
+    let mut some = stalling(0.0, None, None);
+    some.model.vms[0].pressure.io_some = Some(0.9);
+    some.model.vms[0].pressure.cpu_some = Some(0.9);
+    assert!(!some.finds("stalled"));
+    // Nor is it said without a measured pressure, and the host's is not the VM's.
+    let mut unmeasured = stalling(0.0, None, None);
+    unmeasured.model.pressure.io_full = Some(0.9);
+    assert!(!unmeasured.finds("stalled"));
+}
+
+#[test]
+fn a_vm_that_waits_for_a_cpu_does_not_wait_for_something_else() {
+    let io = || stalling(0.0, Some(0.30), None);
+    let tweaked = |tweak: fn(&mut Host)| speaks("stalled", io, tweak);
+    assert!(tweaked(|_| {}));
+    // A VM that mostly sleeps waits too long for a CPU from 1 % on. It still waits far more for the disk.
+    let mut sleeper = single(0.1, 0.02);
+    sleeper.model.vms[0].pressure.io_full = Some(0.30);
+    let context =
+        Context { config: &sleeper.config, model: &sleeper.model, thresholds: Thresholds::default() };
+    assert!(context.waits(&sleeper.model.vms[0]) && sleeper.finds("stalled"));
+    assert!(!stalling(0.06, Some(0.30), None).finds("stalled"), "ready");
+    assert!(!tweaked(|h| h.model.vms[0].vcpus.wait = Some(0.06)), "ready and limited together");
+    assert!(
+        !tweaked(|h| (h.model.vms[0].vcpus.wait, h.model.vms[0].vcpus.limited) = (None, Some(0.06))),
+        "limited"
+    );
+    let uncounted = |h: &mut Host| h.model.vms[0].vcpus = Shares::default();
+    assert!(!tweaked(uncounted), "whether it waits for a CPU is not known");
+}
+
+#[test]
+fn stalls_stand_beside_ready_time() {
+    let mut idle = single(0.6, 0.0);
+    let figures = |h: &Host, rule: &str| words(&h.found(rule)[0].evidence);
+    assert!(!figures(&idle, "nothing_wrong").iter().any(|e| e.contains("pressure")));
+    idle.model.pressure = PressureShares { io_full: Some(0.07), ..PressureShares::default() };
+    let beside = "I/O pressure of the host, full: 7.00 %".to_owned();
+    assert!(figures(&idle, "nothing_wrong").contains(&beside), "{:?}", figures(&idle, "nothing_wrong"));
+
+    let mut waits = contended();
+    waits.model.blame = Some(vec![blame(&waits.config.vms[0].id.0, vm(&waits.config.vms[1].id.0), 0.5)]);
+    assert!(!figures(&waits, "noisy_neighbour").iter().any(|e| e.contains("pressure")));
+    waits.model.vms[0].pressure =
+        PressureShares { io_full: Some(0.05), memory_full: Some(0.2), ..Default::default() };
+    let beside: Vec<String> =
+        figures(&waits, "noisy_neighbour").into_iter().filter(|e| e.contains("pressure")).collect();
+    assert_eq!(beside, ["memory pressure of the VM's cgroup, full: 20.00 % against 5.00"]);
+}
+
 #[test]
 fn timers_are_told_above_2_in_100_and_from_one_a_second_on() {
     let of = |per_s: f64, late: f64, refused: f64| {

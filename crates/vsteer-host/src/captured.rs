@@ -15,16 +15,16 @@ mod redact;
 use crate::actuate::Actuate;
 use crate::backend::{Backend, Changing, Host, Request};
 use crate::kvm::inventory::{Inventory, no_such_vm};
-use crate::kvm::{config, slow};
+use crate::kvm::{config, pressure, slow};
 use crate::linux::schedstat::{self, Reading};
-use crate::linux::{numa_maps, pcpu, task};
+use crate::linux::{numa_maps, pcpu, psi, task};
 use crate::observe::{CollectorChoice, Observe};
 use crate::root::Root;
 pub use manifest::Manifest;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::time::Duration;
-use vsteer_core::nouns::{Batch, Collector, HostConfig, ThreadCounters, ThreadSample, VmSample};
+use vsteer_core::nouns::{Batch, Collector, HostConfig, Pressure, ThreadCounters, ThreadSample, VmSample};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 
@@ -57,7 +57,13 @@ pub struct Look {
     pub batch: Batch,
     /// Does the kernel count run delay?
     counts: bool,
+    /// Why VMs have no pressure.
+    without_pressure: Option<String>,
 }
+
+/// Why the pressure of a captured host is not known.
+const NO_PRESSURE: &str =
+    "the capture has no pressure files: the kernel did not count, or an older vsteer captured";
 
 /// Samples the machine under the inventory's root, only through its files. The counters are read before the
 /// configuration, all at one moment as far as that can be.
@@ -91,35 +97,40 @@ pub fn look(inventory: &mut Inventory) -> Result<Look, Fault> {
             });
         }
     }
-    let pcpus = pcpu::read(&inventory.root);
+    let (pcpus, pressure) = (pcpu::read(&inventory.root), psi::of_host(&inventory.root));
     let (ended, unix_ns) = (now_ns(ClockId::Monotonic), now_ns(ClockId::Realtime));
     let half = (ended - begun) / 2;
     if !counts {
         samples.iter_mut().for_each(|t| t.counters = ThreadCounters::default());
     }
     let config = config::host(inventory)?;
-    let vms = vm_samples(inventory, &config);
+    let (vms, without_pressure) = vm_samples(inventory, &config);
     let batch = Batch {
         mono_ns: begun + half,
         unix_ns: unix_ns - half,
         threads: samples,
         pcpus,
         vms,
+        pressure,
         ..Batch::default()
     };
-    Ok(Look { config, batch, counts })
+    Ok(Look { config, batch, counts, without_pressure })
 }
 
-fn vm_samples(inventory: &Inventory, config: &HostConfig) -> Vec<VmSample> {
+/// The VMs' samples, and why some have no pressure.
+fn vm_samples(inventory: &Inventory, config: &HostConfig) -> (Vec<VmSample>, Option<String>) {
     let nodes = config.topology.nodes();
     let only_node = (nodes.len() < 2).then(|| nodes.first().map_or(0, |n| n.id.0));
-    let sample = |vm: &vsteer_core::nouns::VmConfig| VmSample {
+    let pressures: Vec<_> = config.vms.iter().map(|vm| pressure::read_once(inventory, vm)).collect();
+    let why: Vec<_> = config.vms.iter().zip(&pressures).map(|(vm, p)| (vm, p.err())).collect();
+    let sample = |(vm, pressure): (&vsteer_core::nouns::VmConfig, &Result<Pressure, _>)| VmSample {
         throttled_periods: slow::throttled_once(inventory, vm, false),
         throttled_above: slow::throttled_once(inventory, vm, true),
+        pressure: pressure.ok(),
         memory_by_node: numa_maps::read(&inventory.root, vm.pid, only_node),
         ..VmSample::new(vm.id.clone())
     };
-    config.vms.iter().map(sample).collect()
+    (config.vms.iter().zip(&pressures).map(sample).collect(), pressure::lacking(&why))
 }
 
 fn now_ns(clock: ClockId) -> u64 {
@@ -149,13 +160,15 @@ impl CapturedHost {
         for taken in &manifest.looks {
             let root = Root::open(folder.join(&taken.folder))?;
             let mut inventory = Inventory::new(root, None, names.to_vec());
-            let Look { config, mut batch, counts: counted } = look(&mut inventory)?;
+            let Look { config, mut batch, counts: counted, without_pressure } = look(&mut inventory)?;
             (batch.mono_ns, batch.unix_ns) = (taken.mono_ns, taken.unix_ns);
             counts &= counted;
+            let of_host = batch.pressure.map(|_| ()).ok_or(NO_PRESSURE);
+            let described = pressure::described(collector(counts), of_host, without_pressure.as_deref());
+            host = Some((config, inventory.notes, described));
             batches.push(batch);
-            host = Some((config, inventory.notes));
         }
-        let (config, mut notes) = host.expect("a manifest has two looks at least");
+        let (config, mut notes, collector) = host.expect("a manifest has two looks at least");
         // No libvirt can be connected to a captured host.
         notes.retain(|n| !n.contains("--connect URI"));
         if config.vms.is_empty() && !names.is_empty() {
@@ -165,7 +178,7 @@ impl CapturedHost {
             let there: Vec<String> = all.vms.iter().map(|vm| format!("{:?}", vm.name)).collect();
             return Err(no_such_vm(names, &there));
         }
-        Ok(CapturedHost { config, collector: collector(counts), batches, next: 0, notes })
+        Ok(CapturedHost { config, collector, batches, next: 0, notes })
     }
 }
 

@@ -11,6 +11,7 @@ pub mod elsewhere;
 pub mod host;
 pub mod identity;
 pub mod inventory;
+pub mod pressure;
 pub mod processes;
 pub mod qmp;
 pub mod readconfig;

@@ -5,6 +5,7 @@ pub mod cpuset;
 pub mod files;
 pub mod numa_maps;
 pub mod pcpu;
+pub mod psi;
 pub mod sched;
 pub mod schedstat;
 pub mod task;

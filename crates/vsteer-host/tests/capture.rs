@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{Batch, Role, Tid};
+use vsteer_core::nouns::{Batch, Pressure, Role, Tid};
 use vsteer_experiment::audit::WANTED;
-use vsteer_host::captured::CapturedHost;
 use vsteer_host::captured::capture::{Asked, capture};
+use vsteer_host::captured::{CapturedHost, look};
 use vsteer_host::kvm::host::{KvmHost, Options};
+use vsteer_host::kvm::inventory::Inventory;
 use vsteer_host::observe::{CollectorChoice, Observe};
+use vsteer_host::root::Root;
 
 const UUID: &str = "63715d0b-76a4-4a2a-8db6-9bda3af71014";
+const SCOPE: &str = "machine.slice/machine-qemu\\x2d3\\x2dpayroll.scope";
 const MAC: &str = "52:54:00:aa:bb:cc";
 /// Names, and secrets, that no redacted capture may hold.
 const HIDDEN: [&str; 8] =
@@ -38,6 +41,12 @@ fn thread(root: &Path, tid: u32, comm: &str, schedstat: &str) {
     file(root, &format!("{task}/schedstat"), schedstat);
 }
 
+/// A file of the kernel's pressure.
+fn stall(root: &Path, path: &str, full_us: u64) {
+    let line = |line: &str, us: u64| format!("{line} avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n");
+    file(root, path, &(line("some", 2 * full_us) + &line("full", full_us)));
+}
+
 /// A host with one VM of libvirt's and a shell, full of names and secrets.
 fn machine(root: &Path) {
     for (path, text) in [
@@ -62,8 +71,11 @@ fn machine(root: &Path) {
     ] {
         file(root, path, text);
     }
-    let scope = "sys/fs/cgroup/machine.slice/machine-qemu\\x2d3\\x2dpayroll.scope";
+    let scope = format!("sys/fs/cgroup/{SCOPE}");
     file(root, &format!("{scope}/cpu.weight"), "300\n");
+    stall(root, "proc/pressure/io", 900);
+    stall(root, &format!("{scope}/io.pressure"), 100);
+    stall(root, "sys/fs/cgroup/user.slice/alice/io.pressure", 5);
     file(root, &format!("{scope}/libvirt/vcpu0/cpu.max"), "50000 100000\n");
     file(root, &format!("{scope}/libvirt/vcpu0/cpu.stat"), "nr_periods 9\nnr_throttled 4\n");
     let secret = "secret,id=masterKey0,file=/var/lib/libvirt/qemu/domain-3-payroll/master-key.aes";
@@ -128,6 +140,8 @@ fn captured(redact: bool) -> (tempfile::TempDir, PathBuf) {
     let captured = capture(&asked(&root, &folder, redact), &mut |apart| {
         assert_eq!(apart, Duration::from_secs(5));
         thread(&root, 501, "CPU 0/KVM", "4000000 3000000 17\n");
+        stall(&root, "proc/pressure/io", 1_900);
+        stall(&root, &format!("sys/fs/cgroup/{SCOPE}/io.pressure"), 600);
         false
     });
     assert_eq!(captured.unwrap().vms, 1);
@@ -156,6 +170,16 @@ fn a_capture_reads_as_the_host_did() {
     assert!(second.mono_ns > first.mono_ns && first.pcpus.len() == 2);
     assert_eq!(second.vms[0].throttled_periods, Some(4));
     assert!(host.collector().missing.contains_key("blame"));
+    // Pressure of the host and of the VM's group, in ns; no file of the CPU's or the memory's is there.
+    let io = |us: u64| {
+        Some(Pressure { io_some: Some(2_000 * us), io_full: Some(1_000 * us), ..Pressure::default() })
+    };
+    assert_eq!((first.pressure, second.pressure), (io(900), io(1_900)));
+    assert_eq!((first.vms[0].pressure, second.vms[0].pressure), (io(100), io(600)));
+    assert!(
+        !host.collector().missing.contains_key("psi") && !host.collector().missing.contains_key("psi.vms")
+    );
+    assert!(!folder.join("1/sys/fs/cgroup/user.slice").exists(), "a group of no VM");
     // No secret, also where names are kept.
     let mut all = Vec::new();
     files(&folder, &mut all);
@@ -169,6 +193,63 @@ fn a_capture_reads_as_the_host_did() {
         vsteer_experiment::audit::audit(&vsteer_host::tree::read(&root, &WANTED))
     };
     assert_eq!(audit(&folder.join("2")), audit(&dir.path().join("machine")));
+}
+
+/// The controllers are of version 1, and a tree of version 2 without any lies beside them.
+fn hybrid(root: &Path, alone: bool) {
+    machine(root);
+    let mounts =
+        "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+    file(root, "proc/mounts", mounts);
+    file(root, "sys/fs/cgroup/unified/cgroup.controllers", "\n");
+    for tid in [500, 501] {
+        file(root, &format!("proc/500/task/{tid}/cgroup"), "3:cpu:/\n0::/vms/7\n");
+    }
+    let group = "sys/fs/cgroup/unified/vms/7";
+    file(root, &format!("{group}/cgroup.procs"), if alone { "500\n" } else { "500\n600\n" });
+    stall(root, &format!("{group}/memory.pressure"), 40);
+    stall(root, "sys/fs/cgroup/unified/other/memory.pressure", 4);
+}
+
+#[test]
+fn pressure_of_a_hybrid_host_is_captured_from_the_tree_of_version_2() {
+    for alone in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, folder) = (dir.path().join("machine"), dir.path().join("capture"));
+        hybrid(&root, alone);
+        let live = look(&mut Inventory::new(Root::open(&root).unwrap(), None, Vec::new())).unwrap();
+        capture(&asked(&root, &folder, false), &mut |_| false).unwrap();
+        let mut host = CapturedHost::open(&folder, &[]).unwrap();
+        let pressure = host.sample().unwrap().vms[0].pressure;
+        assert_eq!(pressure, live.batch.vms[0].pressure, "as the host was read");
+        let missing = host.collector().missing.get("psi.vms").cloned();
+        if alone {
+            assert_eq!(pressure.and_then(|p| p.memory_full), Some(40_000));
+            assert_eq!(missing, None);
+        } else {
+            assert_eq!(pressure, None, "a group with another process has a figure of its own");
+            assert!(
+                missing.as_ref().is_some_and(|why| why.contains("\"payroll\": other processes")),
+                "{missing:?}"
+            );
+        }
+        assert!(!folder.join("1/sys/fs/cgroup/unified/other").exists());
+    }
+}
+
+#[test]
+fn a_host_without_pressure_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, folder) = (dir.path().join("machine"), dir.path().join("capture"));
+    machine(&root);
+    std::fs::remove_dir_all(root.join("proc/pressure")).unwrap();
+    std::fs::remove_file(root.join(format!("sys/fs/cgroup/{SCOPE}/io.pressure"))).unwrap();
+    capture(&asked(&root, &folder, false), &mut |_| false).unwrap();
+    let mut host = CapturedHost::open(&folder, &[]).unwrap();
+    let batch = host.sample().unwrap();
+    assert_eq!((batch.pressure, batch.vms[0].pressure), (None, None), "not 0");
+    let missing = host.collector().missing;
+    assert!(missing["psi"].contains("no pressure files") && missing.contains_key("psi.vms"), "{missing:?}");
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl Tables {
             pcpus: pcpus.collect(),
             vms: vms.collect(),
             blame: Vec::new(),
+            pressure: None,
         }
     }
 }

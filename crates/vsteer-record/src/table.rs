@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vsteer_core::nouns::{
     Batch, BlameSample, COUNTERS, Culprit, DISTRIBUTIONS, Distribution, GroupSample, Histogram, PcpuSample,
-    Role, ThreadCounters, ThreadSample, Tid, TimerCounts, VmId, VmSample,
+    Pressure, Role, STALLS, ThreadCounters, ThreadSample, Tid, TimerCounts, VmId, VmSample,
 };
 
 /// The tables, in the order in which a batch is written. `thread` comes last, because a batch counts as
@@ -96,6 +96,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
                 "guest_ns",
             ]));
             fields.extend(u64s(&["frequency_khz"]));
+            fields.extend(u64s(&STALLS.map(|s| s.name)));
         }
         "vm" => {
             fields.push(text("vm"));
@@ -105,6 +106,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.extend(u64s(&TIMERS.map(|(name, _)| name)));
             fields.extend(u64s(&["memory_local_ppm", "group_counted", "group_worlds"]));
             fields.extend(COUNTERS.iter().map(|c| Field::new(of_group(c.name), DataType::UInt64, true)));
+            fields.extend(u64s(&STALLS.map(|s| s.name)));
         }
         "blame" => {
             fields.extend([text("victim"), text("role"), text("culprit_kind"), text("culprit")]);
@@ -228,7 +230,7 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
     let mut columns = vec![stamp(batch.mono_ns), stamp(batch.unix_ns)];
     columns.extend(match table {
         "thread" => thread_columns(&batch.threads, past),
-        "pcpu" => pcpu_columns(&batch.pcpus),
+        "pcpu" => pcpu_columns(&batch.pcpus, batch.pressure),
         "vm" => vm_columns(&batch.vms),
         _ => blame_columns(&batch.blame),
     });
@@ -261,7 +263,8 @@ fn thread_columns(t: &[ThreadSample], past: Option<&mut Past>) -> Vec<ArrayRef> 
     columns
 }
 
-fn pcpu_columns(p: &[PcpuSample]) -> Vec<ArrayRef> {
+/// The host's stalls are in the row of its first pCPU. A table of their own would make recordings without it look empty.
+fn pcpu_columns(p: &[PcpuSample], of_host: Option<Pressure>) -> Vec<ArrayRef> {
     let columns_of: [fn(&PcpuSample) -> Option<u64>; 8] = [
         |p| Some(p.user_ns),
         |p| Some(p.system_ns),
@@ -276,7 +279,13 @@ fn pcpu_columns(p: &[PcpuSample]) -> Vec<ArrayRef> {
     for get in columns_of {
         columns.push(numbers::<UInt64Type>(p.iter().map(get)));
     }
+    columns.extend(stalls((0..p.len()).map(|row| of_host.filter(|_| row == 0))));
     columns
+}
+
+fn stalls(rows: impl Iterator<Item = Option<Pressure>>) -> [ArrayRef; STALLS.len()] {
+    let rows: Vec<Pressure> = rows.map(Option::unwrap_or_default).collect();
+    std::array::from_fn(|i| numbers::<UInt64Type>(rows.iter().map(|p| p.each()[i])))
 }
 
 fn vm_columns(vms: &[VmSample]) -> Vec<ArrayRef> {
@@ -297,6 +306,7 @@ fn vm_columns(vms: &[VmSample]) -> Vec<ArrayRef> {
     for counter in COUNTERS {
         columns.push(of_vm(&|v| v.group.as_ref().and_then(|g| (counter.get)(&g.counters))));
     }
+    columns.extend(stalls(vms.iter().map(|v| v.pressure)));
     columns
 }
 
@@ -411,6 +421,10 @@ impl Row<'_> {
         Ok(ThreadSample { vm, role, tid, last_cpu, waiting_ns, counters })
     }
 
+    fn pressure(&self) -> Option<Pressure> {
+        Pressure::new(std::array::from_fn(|i| self.u64(STALLS[i].name))).measured()
+    }
+
     fn pcpu(&self) -> Result<PcpuSample, ArrowError> {
         Ok(PcpuSample {
             cpu: self.u32("cpu").ok_or_else(|| self.lacks("cpu"))?,
@@ -433,6 +447,7 @@ impl Row<'_> {
             throttled_periods: self.u64("throttled_periods"),
             throttled_above: self.u64("throttled_above"),
             io: self.u64("io"),
+            pressure: self.pressure(),
             timers: timers(self.columns, self.row),
             memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
             memory_local_ppm: self.u64("memory_local_ppm").and_then(|ppm| ppm.try_into().ok()),
@@ -468,7 +483,10 @@ pub fn read_rows(
     for row in (0..from.num_rows()).map(|row| Row { table, columns, row }) {
         match table {
             "thread" => batch.threads.push(row.thread(past)?),
-            "pcpu" => batch.pcpus.push(row.pcpu()?),
+            "pcpu" => {
+                batch.pcpus.push(row.pcpu()?);
+                batch.pressure = batch.pressure.or(row.pressure());
+            }
             "vm" => batch.vms.push(row.vm_sample()?),
             _ => batch.blame.push(row.blame()?),
         }
@@ -480,4 +498,43 @@ pub fn read_rows(
 pub fn stamp_of(rows: &RecordBatch) -> Option<(u64, u64)> {
     let c = Columns(rows);
     if rows.num_rows() == 0 { None } else { Some((c.u64("mono_ns", 0)?, c.u64("unix_ns", 0)?)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The batch, read from tables as vsteer 0.2.0 wrote them: without columns for pressure.
+    fn from_older(batch: &Batch) -> Batch {
+        let mut read = Batch { mono_ns: batch.mono_ns, unix_ns: batch.unix_ns, ..Batch::default() };
+        for table in TABLES {
+            let whole = rows(table, batch, None);
+            let names = whole.schema();
+            let is_old = |i: &usize| !names.field(*i).name().starts_with("psi_");
+            let old: Vec<usize> = (0..whole.num_columns()).filter(is_old).collect();
+            assert_eq!(old.len() < whole.num_columns(), ["vm", "pcpu"].contains(&table), "{table}");
+            read_rows(table, &whole.project(&old).unwrap(), &mut read, &mut Past::default()).unwrap();
+        }
+        read
+    }
+
+    #[test]
+    fn a_recording_from_before_pressure_was_counted_is_read() {
+        let of = |cpu| PcpuSample { cpu, user_ns: 5, ..PcpuSample::default() };
+        let pressure = Pressure { io_full: Some(7), cpu_some: Some(0), ..Pressure::default() };
+        let vm = VmSample { io: Some(3), pressure: Some(pressure), ..VmSample::new(VmId("a".into())) };
+        let now = Batch {
+            mono_ns: 1,
+            unix_ns: 2,
+            pcpus: vec![of(0), of(1)],
+            vms: vec![vm.clone()],
+            pressure: Some(pressure),
+            ..Batch::default()
+        };
+        let expected = Batch { vms: vec![VmSample { pressure: None, ..vm }], pressure: None, ..now.clone() };
+        assert_eq!(from_older(&now), expected, "missing, not 0");
+        // Of the host there is one figure, in one row.
+        let column = rows("pcpu", &now, None).column_by_name("psi_io_full_ns").unwrap().null_count();
+        assert_eq!(column, 1);
+    }
 }

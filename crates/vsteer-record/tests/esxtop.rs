@@ -385,6 +385,7 @@ fn recording(names: &[String], thousandths: &[u64], step_ns: u64) -> (HostConfig
             }],
             vms: Vec::new(),
             blame: Vec::new(),
+            pressure: None,
         }
     };
     (config, (0..20).map(batch).collect())

@@ -80,6 +80,7 @@ fn batch(i: u64) -> Batch {
             throttled_periods: Some(2),
             throttled_above: Some(i / 2),
             io: Some(77),
+            pressure: Some(Pressure { io_full: Some(10 * i), memory_some: Some(i), ..Pressure::default() }),
             memory_local_ppm: Some(930_000),
             group: i.is_multiple_of(2).then(|| GroupSample {
                 worlds: Some(26),
@@ -107,6 +108,7 @@ fn batch(i: u64) -> Batch {
                 ns: 1,
             },
         ],
+        pressure: Some(Pressure { cpu_some: Some(i), ..Pressure::default() }),
     }
 }
 

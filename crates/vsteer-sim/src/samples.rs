@@ -148,5 +148,6 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
         pcpus: pcpus.collect(),
         vms: vms.collect(),
         blame,
+        pressure: None,
     }
 }

@@ -153,7 +153,7 @@ mod tests {
     use crate::window::{Response, Seen};
     use vsteer_core::CpuSet;
     use vsteer_core::model::{Shares, VmModel};
-    use vsteer_core::nouns::{CgroupLayout, Manager, Role, Tid, VmId, VmThread};
+    use vsteer_core::nouns::{CgroupLayout, Manager, PressureShares, Role, Tid, VmId, VmThread};
     use vsteer_core::topology::machine;
 
     const MS: f64 = 1e-3;
@@ -175,6 +175,7 @@ mod tests {
             window_ns: 1_000_000_000,
             vms: config.vms.iter().map(measured).collect(),
             pcpus: Vec::new(),
+            pressure: PressureShares::default(),
             blame: None,
             collector: "xentrace".into(),
             missing: std::collections::BTreeMap::new(),
@@ -233,6 +234,7 @@ mod tests {
             throttled_per_s: None,
             throttled_above_per_s: None,
             io_per_s: None,
+            pressure: PressureShares::default(),
             timers_per_s: None,
             timers_late: None,
             timers_refused: None,

@@ -182,7 +182,7 @@ mod tests {
     use super::super::histogram::Lots;
     use super::*;
     use std::collections::BTreeMap;
-    use vsteer_core::nouns::{CgroupLayout, CpuWeight, VmConfig, VmId};
+    use vsteer_core::nouns::{CgroupLayout, CpuWeight, PressureShares, VmConfig, VmId};
     use vsteer_core::topology::machine;
 
     fn part(rates: &[Option<f64>]) -> Part {
@@ -205,6 +205,7 @@ mod tests {
             window_ns: 1_000_000_000,
             vms: Vec::new(),
             pcpus: Vec::new(),
+            pressure: PressureShares::default(),
             blame: None,
             collector: "ebpf".into(),
             missing: BTreeMap::new(),

@@ -622,7 +622,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use vsteer_core::CpuSet;
-    use vsteer_core::nouns::{BlameSample, CgroupLayout, Culprit, Role, VmId};
+    use vsteer_core::nouns::{BlameSample, CgroupLayout, Culprit, PressureShares, Role, VmId};
     use vsteer_core::topology::{Parts, Topology};
 
     #[test]
@@ -678,6 +678,7 @@ mod tests {
             window_ns: 1,
             vms: Vec::new(),
             pcpus: Vec::new(),
+            pressure: PressureShares::default(),
             blame: None,
             collector: String::new(),
             missing: BTreeMap::new(),

@@ -134,6 +134,7 @@ fn batch(config: &HostConfig, begun_unix_ns: u64, i: u64, ready: f64) -> Batch {
         pcpus: pcpus.collect(),
         vms: vec![],
         blame: blame.collect(),
+        pressure: None,
     }
 }
 

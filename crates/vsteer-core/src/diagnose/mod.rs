@@ -20,6 +20,7 @@ mod overcommitted;
 mod pcpus_overloaded;
 mod pinned_busy;
 mod runs_slowly;
+mod stalled;
 mod timers_refused;
 mod too_many_vcpus;
 mod weight_starved;
@@ -209,6 +210,7 @@ pub const RULES: &[Rule] = &[
     noisy_neighbour::RULE,
     host_process::RULE,
     runs_slowly::RULE,
+    stalled::RULE,
     overcommitted::RULE,
     nothing_wrong::RULE,
     not_measured::RULE,

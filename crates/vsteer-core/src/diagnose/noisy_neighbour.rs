@@ -1,12 +1,21 @@
 //! Which VM does a waiting VM wait for? The blame matrix names the culprit.
 
-use super::{Context, Finding, Rule, percent};
+use super::stalled;
+use super::{Context, Evidence, Finding, Rule, percent};
+use crate::model::VmModel;
 use crate::nouns::Culprit;
 
 pub const RULE: Rule = Rule { name: "noisy_neighbour", doc: "one VM makes another wait", check };
 
 /// A culprit is named if it causes more than this part of the VM's ready time.
 const PART: f64 = 0.25;
+
+/// Large stalls on I/O and memory: the CPU is then not all that this VM waits for.
+fn stalls(c: &Context<'_>, vm: &VmModel) -> Vec<Evidence> {
+    let most = c.thresholds.pressure_full;
+    let all = stalled::evidence("the VM's cgroup", &vm.pressure, Some(most));
+    all.into_iter().filter(|e| e.value > 100.0 * most).collect()
+}
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let Some(blame) = &c.model.blame else { return Vec::new() };
@@ -18,6 +27,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             if *culprit == vm.id {
                 continue;
             }
+            let mut evidence = vec![
+                percent("ready share that the other VM caused, all threads together", b.share, None),
+                percent("part of this VM's ready time", b.share / all, Some(PART)),
+            ];
+            evidence.extend(stalls(c, vm));
             findings.push(Finding {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
@@ -25,10 +39,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 explanation: "While this VM was ready, threads of the other VM occupied the pCPUs that it \
                     queued on."
                     .into(),
-                evidence: vec![
-                    percent("ready share that the other VM caused, all threads together", b.share, None),
-                    percent("part of this VM's ready time", b.share / all, Some(PART)),
-                ],
+                evidence,
                 loss_pcpus: b.share,
                 disproved_by: "the ready time does not change while the other VM is paused or moved \
                     away"

@@ -3,8 +3,8 @@
 //! The rule finds nothing if the waits of any VM were not counted, because that VM may wait. It also finds nothing if a
 //! thread that serves a VM's devices waits.
 
-use super::emulator_starved;
 use super::{Context, Finding, Rule, percent};
+use super::{emulator_starved, stalled};
 
 pub const RULE: Rule = Rule {
     name: "nothing_wrong",
@@ -29,6 +29,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     let worst = c.vms().map(|(_, vm)| vm.per_vcpu(|s| s.ready.or(s.wait)).unwrap_or(0.0)).fold(0.0, f64::max);
     let mut evidence =
         vec![percent("largest ready share per vCPU", worst, Some(c.thresholds.ready_per_vcpu))];
+    evidence.extend(stalled::evidence("the host", &c.model.pressure, None));
     evidence.extend(c.model.busy_mean().map(|b| percent("busy share of the pCPUs, mean", b, None)));
     vec![Finding {
         rule: RULE.name.to_owned(),

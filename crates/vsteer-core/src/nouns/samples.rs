@@ -2,7 +2,7 @@
 //! from them.
 
 use super::counters::{COUNTERS, DISTRIBUTIONS, ThreadCounters};
-use super::{Role, Tid, VmId};
+use super::{Pressure, Role, Tid, VmId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -60,6 +60,9 @@ pub struct VmSample {
     /// I/O: requests of its disks and packets of its networks, all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<u64>,
+    /// Stalls of the cgroup that holds this VM and nothing else; `None` without such a group, and between readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Counts of the VM's timers; `None` if `vsteer realtime` does not serve the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimerCounts>,
@@ -81,6 +84,7 @@ impl VmSample {
             throttled_periods: None,
             throttled_above: None,
             io: None,
+            pressure: None,
             timers: None,
             memory_by_node: None,
             memory_local_ppm: None,
@@ -170,6 +174,9 @@ pub struct Batch {
     pub pcpus: Vec<PcpuSample>,
     /// Samples of the VMs.
     pub vms: Vec<VmSample>,
+    /// Stalls of all tasks of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Blame since the batch before; empty if the collector does not measure it.
     pub blame: Vec<BlameSample>,
 }
@@ -183,8 +190,9 @@ pub struct Collector {
     pub missing: BTreeMap<String, String>,
 }
 
-/// Data other than counters that samples may lack: the blame matrix, its placement part, and single vCPUs.
-pub const NO_COUNTERS: [&str; 3] = ["blame", "blame.placement", "vcpus"];
+/// Data other than counters that samples may lack: the blame matrix, its placement part, single vCPUs, and pressure stall
+/// information of the host and of VMs.
+pub const NO_COUNTERS: [&str; 5] = ["blame", "blame.placement", "vcpus", "psi", "psi.vms"];
 
 impl Collector {
     /// A collector that measures what `measures` says, of the names of counters. Every other counter is missing

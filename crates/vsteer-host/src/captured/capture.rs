@@ -10,7 +10,8 @@ use super::look;
 use super::manifest::{FORMAT, MANIFEST, Manifest, Taken};
 use super::redact::Names;
 use crate::kvm::inventory::Inventory;
-use crate::linux::cgroups;
+use crate::kvm::pressure;
+use crate::linux::cgroups::{self, Cgroups};
 use crate::root::{Entry, Root, Seen};
 use crate::tree;
 use std::io::Write;
@@ -146,9 +147,14 @@ fn whose(inventory: &Inventory, config: &HostConfig) -> Whose {
     let threads = config.vms.iter().flat_map(|vm| &vm.threads);
     let mut pids: std::collections::BTreeSet<u32> = inventory.vms.iter().map(|vm| vm.process.pid).collect();
     pids.extend(inventory.vhosts.values().flatten().map(|tid| tid.0));
-    let groups = threads.filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage).collect();
-    let top = inventory.cgroups.file("/", "").map(|top| top.trim_end_matches('/').to_owned());
-    Whose { pids, cgroups: top, groups }
+    let of_cpu = threads.filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage).collect();
+    let with_pressure = config.vms.iter().filter_map(|vm| pressure::group_of(inventory, vm).ok());
+    let of_v2 = with_pressure.flat_map(|group| cgroups::lineage(&group)).collect();
+    let v2 = if inventory.cgroups.is_unified() { None } else { inventory.cgroups.v2() };
+    let top = |all: &Cgroups| all.file("/", "").map(|top| top.trim_end_matches('/').to_owned());
+    let trees = [(top(&inventory.cgroups), of_cpu), (v2.as_ref().and_then(top), of_v2)];
+    let cgroups = trees.into_iter().filter_map(|(top, groups)| Some((top?, groups))).collect();
+    Whose { pids, cgroups }
 }
 
 /// The names of this host, its users and its VMs.

@@ -22,9 +22,10 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 /// Words in the name of a kernel parameter whose value is a secret.
 const SECRET: [&str; 7] = ["pass", "pw", "secret", "token", "cred", "key", "auth"];
 /// Files of one line each, or of numbers, that are kept as they are.
-const WHOLE: [&str; 9] = [
+const WHOLE: [&str; 10] = [
     "/etc/machine-id",
     "/proc/uptime",
+    "/proc/pressure/",
     "/proc/sysinfo",
     "/proc/sys/kernel/hostname",
     "/proc/sys/kernel/osrelease",
@@ -38,10 +39,19 @@ const WHOLE: [&str; 9] = [
 pub struct Whose {
     /// The processes of VMs, and kernel threads of theirs.
     pub pids: BTreeSet<u32>,
-    /// Where the cgroups of the cpu controller lie.
-    pub cgroups: Option<String>,
-    /// The cgroups of VMs' threads.
-    pub groups: BTreeSet<String>,
+    /// Where cgroups lie, and those of VMs' threads there: of the cpu controller, and of version 2.
+    pub cgroups: Vec<(String, BTreeSet<String>)>,
+}
+
+impl Whose {
+    /// The tree of cgroups that a path lies in, with the rest of the path.
+    fn tree<'a, 'p>(&'a self, path: &'p str) -> Option<(&'a BTreeSet<String>, &'p str)> {
+        let within =
+            |top: &str| path.strip_prefix(top).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        // One tree may be mounted within another.
+        let trees = self.cgroups.iter().filter_map(|(top, groups)| Some((groups, within(top)?)));
+        trees.min_by_key(|(_, rest)| rest.len())
+    }
 }
 
 /// The part of what was read that is kept.
@@ -58,9 +68,9 @@ fn one(path: &str, entry: Entry, whose: &Whose) -> Option<Entry> {
             return (pid_of(path).is_some() && to == "anon_inode:kvm-vm").then_some(Entry::Link(to));
         }
     };
-    if let Some(top) = whose.cgroups.as_deref().filter(|top| path.starts_with(*top)) {
-        let group = path[top.len()..].rsplit_once('/').map_or("", |(group, _)| group);
-        let mut of_vms = whose.groups.iter();
+    if let Some((groups, rest)) = whose.tree(path) {
+        let group = rest.rsplit_once('/').map_or("", |(group, _)| group);
+        let mut of_vms = groups.iter();
         let is_kept =
             group.is_empty() || of_vms.any(|g| g == group || is_above(g, group) || is_above(group, g));
         return is_kept.then_some(Entry::File(bytes));
@@ -104,8 +114,7 @@ fn is_above(above: &str, group: &str) -> bool {
 
 /// Of folders, those that say something by being there.
 fn is_kept_folder(path: &str, whose: &Whose) -> bool {
-    let in_cgroups = whose.cgroups.as_deref().is_some_and(|top| path.starts_with(top));
-    path == "/etc/pve" || (path.starts_with("/sys/") && !in_cgroups)
+    path == "/etc/pve" || (path.starts_with("/sys/") && whose.tree(path).is_none())
 }
 
 fn pid_of(path: &str) -> Option<u32> {
@@ -250,7 +259,7 @@ mod tests {
         ]
         .map(|(path, entry)| (path.to_owned(), entry))
         .into();
-        let whose = Whose { pids: BTreeSet::from([7]), cgroups: None, groups: BTreeSet::new() };
+        let whose = Whose { pids: BTreeSet::from([7]), cgroups: Vec::new() };
         let kept = kept(seen, &whose);
         let Some(Entry::File(line)) = kept.get("/proc/7/cmdline") else { panic!("{kept:?}") };
         let line = String::from_utf8_lossy(line);
@@ -302,8 +311,7 @@ mod tests {
     fn what_is_not_named_is_dropped() {
         let whose = Whose {
             pids: BTreeSet::from([7]),
-            cgroups: Some("/sys/fs/cgroup".into()),
-            groups: BTreeSet::from(["/vms/web".to_owned()]),
+            cgroups: vec![("/sys/fs/cgroup".into(), BTreeSet::from(["/vms/web".to_owned()]))],
         };
         let of = |path: &str, text: &str| match one(path, Entry::File(text.into()), &whose) {
             Some(Entry::File(bytes)) => Some(String::from_utf8(bytes).unwrap()),

@@ -74,7 +74,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
     // A process whose first thread is missing has ended.
     described.iter().find(|t| t.tid.0 == vm.process.pid)?;
     let kin: Vec<u32> = threads.iter().map(|t| t.pid).collect();
-    let own = own_cgroup(root, groups, &described, &kin);
+    let own = own_cgroup(root, groups, described.iter().map(|t| t.cgroup.as_deref()), &kin);
     let line = &vm.process.line;
     let domain = vm.domain.as_ref();
     let sched = vm.listed.as_ref().and_then(|l| l.sched.as_ref());
@@ -106,12 +106,17 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
     })
 }
 
-/// The cgroup that holds all threads of the VM and nothing else. libvirt's names show that a group belongs to
+/// The cgroup that holds all threads of the VM, which are at `places`, and nothing else. libvirt's names show that a group belongs to
 /// a VM. In any other group, every process must belong to the VM (`kin`) or to the kernel. Until Linux 6.14,
 /// KVM's thread that recovers large pages (`kvm-nx-lpage-re`) is a kernel process in the group of the process
 /// that made the VM.
-fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) -> Option<String> {
-    let mine: Option<Vec<&str>> = threads.iter().map(|t| t.cgroup.as_deref()).collect();
+pub(super) fn own_cgroup<'a>(
+    root: &Root,
+    groups: &Cgroups,
+    places: impl Iterator<Item = Option<&'a str>>,
+    kin: &[u32],
+) -> Option<String> {
+    let mine: Option<Vec<&str>> = places.collect();
     let mut shared = cgroups::common(mine?.into_iter())?;
     // With systemd and cgroup version 2, libvirt sets the controllers one level below the unit.
     if let Some(above) = shared.strip_suffix("/libvirt").filter(|p| is_libvirts(p)) {

@@ -9,10 +9,11 @@
 
 use super::config;
 use super::inventory::{Inventory, no_such_vm};
+use super::pressure;
 use super::slow::SlowCounters;
 use crate::backend::Timers;
 use crate::linux::schedstat::{Polled, Schedstat};
-use crate::linux::{pcpu, task, topology};
+use crate::linux::{files, pcpu, psi, task, topology};
 use crate::observe::{CollectorChoice, Observe};
 use crate::privilege::{CapabilitySet, EBPF, lacking, missing, name, proc_is_hidden, without};
 use crate::root::Root;
@@ -67,6 +68,7 @@ impl KvmHost {
     pub fn open(options: Options) -> Result<KvmHost, Fault> {
         let root = Root::live()?;
         need_processes(&root)?;
+        files::allow_most_open();
         let inventory = Inventory::new(root, options.connect.clone(), options.vms.clone());
         let mut host = KvmHost {
             inventory,
@@ -125,7 +127,8 @@ impl KvmHost {
         }
         let first = self.sample()?;
         let second = self.schedstat.as_mut().map(polled).unwrap_or_default();
-        Ok((first, Batch { pcpus: pcpu::read(&self.inventory.root), ..second }))
+        let pressure = first.pressure;
+        Ok((first, Batch { pcpus: pcpu::read(&self.inventory.root), pressure, ..second }))
     }
 
     /// The description of the schedstat collector, for the second sample of [`KvmHost::sample_both`].
@@ -255,11 +258,13 @@ impl Observe for KvmHost {
     }
 
     fn collector(&self) -> Collector {
-        match (&self.ebpf, &self.schedstat) {
+        let collector = match (&self.ebpf, &self.schedstat) {
             (Some(o), _) => o.collector().clone(),
             (None, Some(s)) => s.collector(),
             (None, None) => unreachable!("a host always has a collector"),
-        }
+        };
+        let of_host = psi::of_host(&self.inventory.root).map(|_| ()).ok_or(pressure::NOT_COUNTED);
+        pressure::described(collector, of_host, self.slow.without_pressure())
     }
 
     fn sample(&mut self) -> Result<Batch, Fault> {
@@ -285,6 +290,7 @@ impl Observe for KvmHost {
             (None, None) => unreachable!("a host always has a collector"),
         };
         batch.pcpus = pcpu::read(&self.inventory.root);
+        batch.pressure = psi::of_host(&self.inventory.root);
         self.slow.begin_sample();
         batch.vms = self
             .inventory
@@ -293,6 +299,7 @@ impl Observe for KvmHost {
             .map(|vm| VmSample {
                 throttled_periods: self.slow.throttled(&vm.id, false),
                 throttled_above: self.slow.throttled(&vm.id, true),
+                pressure: self.slow.pressure(&vm.id),
                 ..VmSample::new(vm.id.clone())
             })
             .collect();

@@ -1,10 +1,12 @@
-//! Reads counters of a VM that belong to no thread: how often quotas ran out, and on which nodes the memory
-//! is.
+//! Reads counters of a VM that belong to no thread: how often quotas ran out, how long the VM stalled, and on which
+//! nodes the memory is.
 //!
 //! Every cgroup with a quota counts `nr_throttled`, from the root's child down to those of the VM's threads: a slice or
 //! a pod may hold many VMs. vsteer finds the groups with a quota whenever it reads the configuration, and every ten
 //! seconds. At every sample it reads the `cpu.stat` of each group once, through an open descriptor. A group that appears
 //! later counts from then on, so that a VM's sum never jumps by its earlier count.
+//!
+//! [`super::pressure`] reads stalls.
 //!
 //! Memory placement is slow to read (see `linux::numa_maps`): at most every ten seconds per VM, less often if
 //! it takes long, and one VM per sample.
@@ -12,13 +14,14 @@
 //! Left out: throttling of a group between the start of its quota and the next look.
 
 use super::inventory::{Inventory, Vm};
+use super::pressure::VmPressures;
 use crate::linux::cgroups::{self, Cgroups};
 use crate::linux::{numa_maps, topology};
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{GroupQuota, VmConfig, VmId};
+use vsteer_core::nouns::{GroupQuota, Pressure, VmConfig, VmId};
 
 const QUOTAS_EVERY: Duration = Duration::from_secs(10);
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
@@ -54,6 +57,7 @@ pub struct SlowCounters {
     groups: BTreeMap<String, Group>,
     vms: BTreeMap<VmId, Throttled>,
     memory: BTreeMap<VmId, Instant>,
+    pressures: VmPressures,
     only_node: Option<Option<u32>>,
     seen: Option<Instant>,
 }
@@ -64,7 +68,7 @@ impl SlowCounters {
         self.seen.is_none_or(|at| at.elapsed() > QUOTAS_EVERY)
     }
 
-    /// Takes the groups that have quotas from the configuration.
+    /// Takes the groups that have quotas, and those of single VMs, from the configuration.
     pub fn see(&mut self, inventory: &Inventory, vms: &[VmConfig]) {
         self.seen = Some(Instant::now());
         let there = |id: &VmId| vms.iter().any(|vm| vm.id == *id);
@@ -75,6 +79,7 @@ impl SlowCounters {
         }
         let used: BTreeSet<&String> = self.vms.values().flat_map(|vm| vm.groups.keys()).collect();
         self.groups.retain(|path, _| used.contains(path));
+        self.pressures.see(inventory, vms);
     }
 
     fn see_vm(&mut self, all: &Cgroups, vm: &VmConfig) {
@@ -105,8 +110,9 @@ impl SlowCounters {
         }
     }
 
-    /// Reads how often all quotas ran out. A group that is gone is forgotten; if it is made again, the next look finds it.
+    /// Reads how often all quotas ran out, and how long VMs stalled. A group that is gone is forgotten; if it is made again, the next look finds it.
     pub fn begin_sample(&mut self) {
+        self.pressures.begin_sample();
         let mut gone: BTreeMap<String, u64> = BTreeMap::new();
         self.groups.retain(|path, group| match read(&group.stat) {
             Some(count) => {
@@ -135,6 +141,16 @@ impl SlowCounters {
         let rose =
             these.map(|(path, of)| self.groups.get(path).map_or(0, |g| g.count.saturating_sub(of.base)));
         Some(vm.gone[usize::from(shared)] + rose.sum::<u64>())
+    }
+
+    /// How long the VM had stalled when the sample began; `None` without a figure, and for many VMs in most samples.
+    pub fn pressure(&self, vm: &VmId) -> Option<Pressure> {
+        self.pressures.of(vm)
+    }
+
+    /// Why some VMs have no such figure.
+    pub fn without_pressure(&self) -> Option<&str> {
+        self.pressures.missing()
     }
 
     /// The memory of the VM by node, if it is time to read it again.

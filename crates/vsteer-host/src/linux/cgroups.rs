@@ -31,6 +31,8 @@ pub struct Cgroups {
     pub layout: CgroupLayout,
     cpu: Option<Tree>,
     cpuset: Option<Tree>,
+    /// Where version 2 is mounted, with or without controllers.
+    unified: Option<String>,
 }
 
 impl Cgroups {
@@ -58,14 +60,26 @@ impl Cgroups {
             (None, None) if mounts.iter().any(|m| m.kind == "cgroup") => CgroupLayout::V1,
             (None, None) => CgroupLayout::None,
         };
-        Cgroups { layout, cpu, cpuset }
+        Cgroups { layout, cpu, cpuset, unified }
+    }
+
+    /// The hierarchy of version 2 alone, also one without controllers: it counts pressure.
+    pub fn v2(&self) -> Option<Cgroups> {
+        let tree = |controller| Some(Tree { top: self.unified.clone()?, unified: true, controller });
+        self.unified.as_ref()?;
+        Some(Cgroups { cpu: tree("cpu"), cpuset: tree("cpuset"), ..self.clone() })
     }
 
     /// A version 2 hierarchy that is mounted there.
     #[cfg(test)]
     pub fn unified(top: &str) -> Cgroups {
         let tree = |controller| Some(Tree { top: top.to_owned(), unified: true, controller });
-        Cgroups { layout: CgroupLayout::V2, cpu: tree("cpu"), cpuset: tree("cpuset") }
+        Cgroups {
+            layout: CgroupLayout::V2,
+            cpu: tree("cpu"),
+            cpuset: tree("cpuset"),
+            unified: Some(top.to_owned()),
+        }
     }
 
     /// A thread's cgroup of the cpu controller; `None` without such a controller, or if the thread is gone.

@@ -13,6 +13,15 @@ use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::topology::Oddity;
 
+/// Raises this process's limit of open files as far as allowed, and returns it. Counters of many threads and VMs are read
+/// through files that stay open.
+pub fn allow_most_open() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Reads files of one machine and collects unexpected contents.
 #[derive(Debug)]
 pub struct Files<'a> {

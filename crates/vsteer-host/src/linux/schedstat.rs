@@ -16,6 +16,7 @@
 //! - A wait counts only when it ends, not while it is still open.
 //! - Threads beyond the limit of open files are opened again at each poll.
 
+use super::files;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -81,10 +82,7 @@ pub struct Schedstat {
 impl Schedstat {
     /// A collector without threads. Raises the process's limit of open files as far as allowed.
     pub fn new() -> Schedstat {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let limit = getrlimit(Resource::Nofile);
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-        let files_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(FILES_LEFT);
+        let files_max = files::allow_most_open().saturating_sub(FILES_LEFT);
         Schedstat { entries: BTreeMap::new(), counts: counts_run_delay(), files_max, vanished: false }
     }
 

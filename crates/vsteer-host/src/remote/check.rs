@@ -9,8 +9,8 @@
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::limits;
 use vsteer_core::nouns::{
-    Batch, COUNTERS, Collector, DISTRIBUTIONS, HISTOGRAM_BUCKETS, HostConfig, Limits, PcpuSample, Role,
-    ThreadCounters, VmConfig, VmId, VmSample,
+    Batch, COUNTERS, Collector, DISTRIBUTIONS, HISTOGRAM_BUCKETS, HostConfig, Limits, PcpuSample, Pressure,
+    Role, STALLS, ThreadCounters, VmConfig, VmId, VmSample,
 };
 
 /// 36 years, ns; also a count.
@@ -165,6 +165,7 @@ pub fn batch(b: &Batch, since_ns: u64) -> Checked {
     }
     b.pcpus.iter().try_for_each(pcpu)?;
     b.vms.iter().try_for_each(vm_sample)?;
+    b.pressure.iter().try_for_each(pressure)?;
     b.blame.iter().try_for_each(|blame| {
         id(&blame.victim)?;
         role(blame.role)?;
@@ -194,6 +195,10 @@ fn pcpu(p: &PcpuSample) -> Checked {
     columns.into_iter().map(Some).chain(others).try_for_each(|n| number("a pCPU's counter", n, MOST))
 }
 
+fn pressure(p: &Pressure) -> Checked {
+    STALLS.iter().zip(p.each()).try_for_each(|(stall, ns)| number(stall.name, ns, MOST))
+}
+
 fn vm_sample(v: &VmSample) -> Checked {
     id(&v.vm)?;
     number("a VM's throttled periods", v.throttled_periods, MOST)?;
@@ -207,6 +212,7 @@ fn vm_sample(v: &VmSample) -> Checked {
         must(*node <= MAX_CPU, || format!("a memory node has number {node}"))?;
         number("a VM's memory on a node", Some(*bytes), MEMORY)?;
     }
+    v.pressure.iter().try_for_each(pressure)?;
     v.group.iter().try_for_each(|g| counters(&g.counters))
 }
 
@@ -231,6 +237,7 @@ mod tests {
     #[test]
     fn samples_that_cannot_be_are_refused() {
         assert_eq!(batch(&thread(|_| {}), 5), Ok(()));
+        let endless = Pressure { memory_full: Some(u64::MAX), ..Pressure::default() };
         assert!(batch(&thread(|_| {}), 6).unwrap_err().contains("clock"), "a clock that goes back");
         for bad in [
             thread(|t| t.vm.0 = "x".repeat(5000)),
@@ -242,6 +249,11 @@ mod tests {
             Batch { pcpus: vec![PcpuSample::default(); 2], ..thread(|_| {}) },
             Batch { threads: vec![thread(|_| {}).threads.remove(0); THREADS + 1], ..thread(|_| {}) },
             Batch { unix_ns: u64::MAX, mono_ns: 5, ..Batch::default() },
+            Batch { pressure: Some(endless), ..thread(|_| {}) },
+            Batch {
+                vms: vec![VmSample { pressure: Some(endless), ..VmSample::new(VmId("a".into())) }],
+                ..thread(|_| {})
+            },
             Batch { pcpus: vec![PcpuSample { cpu: 1 << 20, ..PcpuSample::default() }], ..thread(|_| {}) },
             Batch {
                 blame: vec![BlameSample {

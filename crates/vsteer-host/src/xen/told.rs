@@ -127,6 +127,7 @@ impl Told {
             pcpus: pcpus.collect(),
             vms: Vec::new(),
             blame: blame.collect(),
+            pressure: None,
         }
     }
 }

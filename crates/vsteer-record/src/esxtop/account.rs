@@ -298,6 +298,7 @@ impl Accounts {
             pcpus: pcpus.collect(),
             vms,
             blame: Vec::new(),
+            pressure: None,
         }
     }
 

@@ -427,6 +427,7 @@ fn advance(
 pub(super) mod tests {
     use super::*;
     use vsteer_core::model::{HostModel, Shares, ThreadModel, VmModel};
+    use vsteer_core::nouns::PressureShares;
     use vsteer_core::topology::machine;
 
     /// A host with one VM thread per vCPU: name, weight and number of vCPUs of each VM, all hogs; and their
@@ -467,6 +468,7 @@ pub(super) mod tests {
                 throttled_per_s: None,
                 throttled_above_per_s: None,
                 io_per_s: None,
+                pressure: PressureShares::default(),
                 timers_per_s: None,
                 timers_late: None,
                 timers_refused: None,
@@ -483,6 +485,7 @@ pub(super) mod tests {
             window_ns: 1,
             vms: models,
             pcpus: Vec::new(),
+            pressure: PressureShares::default(),
             blame: None,
             collector: String::new(),
             missing: std::collections::BTreeMap::new(),

@@ -22,10 +22,13 @@ pub const COLUMNS_HELP: &str = "  %USED   run, system, less interrupts served fo
   SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
   TMR/s   its timers that ended %TMRLATE served 1 ms later or more
   %TMRREF it was not put first for them (all three: vsteer realtime)
+  %CPUSOME pressure of the VM's cgroup: a thread waited for a CPU;
+  %IOFULL %MEMFULL  no thread could go on, for I/O, for memory
   -       not measured by this collector (vsteer diagnose says why)";
 
 /// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
-const RARE: [&[&str]; 3] = [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"]];
+const RARE: [&[&str]; 4] =
+    [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"], &["%CPUSOME", "%IOFULL", "%MEMFULL"]];
 
 /// The columns, by their place in [`COLUMNS`], that the live table shows if it has room for `room` of them. Columns without
 /// any value are dropped first, from the right, and then the rightmost.
@@ -73,6 +76,7 @@ fn row(
     let of = |what: fn(&VmModel) -> Option<f64>| vm.and_then(what);
     let (io, timers) = (of(|vm| vm.io_per_s), of(|vm| vm.timers_per_s));
     let (late, refused) = (of(|vm| vm.timers_late), of(|vm| vm.timers_refused));
+    let pressure = vm.map(|vm| vm.pressure).unwrap_or_default();
     let values = [
         s.used(),
         s.run,
@@ -90,6 +94,9 @@ fn row(
         timers,
         late,
         refused,
+        pressure.cpu_some,
+        pressure.io_full,
+        pressure.memory_full,
     ];
     let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
     let cells = std::array::from_fn(|i| match i {
@@ -124,24 +131,32 @@ pub fn vm_rows(model: &HostModel) -> Vec<Row> {
     rows
 }
 
-/// Lines for the pCPUs: busy, user, system, interrupts, stolen, in percent.
+/// A line for the host's pressure, where it is measured, and lines for the pCPUs: busy, user, system, interrupts, stolen; in
+/// percent.
 pub fn host_rows(model: &HostModel) -> Vec<String> {
-    model
-        .pcpus
-        .iter()
-        .map(|p| {
-            let f = p.frequency_khz.map_or_else(String::new, |k| format!("  {:.2} GHz", k as f64 / 1e6));
-            format!(
-                "pCPU {:<3} busy {:6.2}  user {:6.2}  system {:6.2}  interrupts {:5.2}  steal {}{f}",
-                p.cpu,
-                100.0 * p.busy,
-                100.0 * p.user,
-                100.0 * p.system,
-                100.0 * p.interrupts,
-                percent(p.steal)
-            )
-        })
-        .collect()
+    let pressure = model.pressure.measured().map(|p| {
+        format!(
+            "pressure  CPU some {:>6}  I/O some {:>6} full {:>6}  memory some {:>6} full {:>6}",
+            percent(p.cpu_some),
+            percent(p.io_some),
+            percent(p.io_full),
+            percent(p.memory_some),
+            percent(p.memory_full)
+        )
+    });
+    let pcpus = model.pcpus.iter().map(|p| {
+        let f = p.frequency_khz.map_or_else(String::new, |k| format!("  {:.2} GHz", k as f64 / 1e6));
+        format!(
+            "pCPU {:<3} busy {:6.2}  user {:6.2}  system {:6.2}  interrupts {:5.2}  steal {}{f}",
+            p.cpu,
+            100.0 * p.busy,
+            100.0 * p.user,
+            100.0 * p.system,
+            100.0 * p.interrupts,
+            percent(p.steal)
+        )
+    });
+    pressure.into_iter().chain(pcpus).collect()
 }
 
 /// Lines for the NUMA nodes, where there are several: busy pCPUs, and the run and ready time of the vCPUs there: by where
@@ -206,6 +221,19 @@ pub fn csv_line(unix_ns: u64, vm: &str, r: &Row) -> String {
     format!("{unix_ns},{},{},{cells}", csv_cell(vm), csv_cell(thread))
 }
 
+/// The host's pressure as a row of CSV, without a VM.
+fn csv_host(unix_ns: u64, model: &HostModel) -> Option<String> {
+    let p = model.pressure.measured()?;
+    let value = |name: &str| match name {
+        "%CPUSOME" => p.cpu_some,
+        "%IOFULL" => p.io_full,
+        "%MEMFULL" => p.memory_full,
+        _ => None,
+    };
+    let cells = COLUMNS.map(|c| value(c).map_or(String::new(), |v| percent(Some(v))));
+    Some(format!("{unix_ns},,host,{}", cells.join(",")))
+}
+
 /// A model with the host that it is of.
 #[derive(serde::Serialize)]
 struct Of<'a> {
@@ -223,8 +251,44 @@ pub fn print_rows(host: Option<&str>, unix_ns: u64, model: &HostModel, json: boo
         return;
     }
     let of = host.map_or_else(String::new, |host| format!("{},", csv_cell(host)));
+    if let Some(line) = csv_host(unix_ns, model) {
+        println!("{of}{line}");
+    }
     let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
     for row in vm_rows(model) {
         println!("{of}{}", csv_line(unix_ns, &name(&row.group), &row));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vsteer_core::nouns::PressureShares;
+
+    #[test]
+    fn pressure_of_the_host_has_a_line_only_where_it_is_measured() {
+        let mut model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 1,
+            vms: Vec::new(),
+            pcpus: Vec::new(),
+            pressure: PressureShares::default(),
+            blame: None,
+            collector: String::new(),
+            missing: std::collections::BTreeMap::new(),
+        };
+        assert_eq!((csv_host(7, &model), host_rows(&model)), (None, Vec::new()));
+        model.pressure = PressureShares { cpu_some: Some(0.5), io_full: Some(0.0), ..model.pressure };
+        assert_eq!(
+            host_rows(&model),
+            ["pressure  CPU some  50.00  I/O some      - full   0.00  memory some      - full      -"]
+        );
+        let line = csv_host(7, &model).unwrap();
+        let cells = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let (names, cells) = (cells(&csv_header()), cells(&line));
+        let of = |name: &str| cells[names.iter().position(|n| n == name).unwrap()].as_str();
+        assert_eq!(names.len(), cells.len());
+        assert_eq!((of("vm"), of("thread"), of("pct_run")), ("", "host", ""));
+        assert_eq!((of("pct_cpusome"), of("pct_iofull"), of("pct_memfull")), ("50.00", "0.00", ""));
     }
 }

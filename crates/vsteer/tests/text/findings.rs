@@ -50,6 +50,10 @@ fn linux_hosts() -> Vec<Host> {
     let mut interrupted = one(0.5, 0.0);
     interrupted.model.vms[0].vcpus.overlap = Some(0.06);
 
+    let mut stalled = one(0.2, 0.0);
+    let pressure = &mut stalled.model.vms[0].pressure;
+    (pressure.io_full, pressure.memory_full) = (Some(0.3), Some(0.1));
+
     let mut timers = one(0.3, 0.2);
     let vm = &mut timers.model.vms[0];
     (vm.timers_per_s, vm.timers_late, vm.timers_refused) = (Some(200.0), Some(0.05), Some(0.03));
@@ -60,7 +64,7 @@ fn linux_hosts() -> Vec<Host> {
 
     let mut well = Host::new(2, 1, 0.25);
     well.vm("web", 1, 0.6, 0.01, 0.0);
-    vec![full, held, pinned, device, stolen, interrupted, timers, wide, well]
+    vec![full, held, pinned, device, stolen, interrupted, stalled, timers, wide, well]
 }
 
 /// Hosts with several NUMA nodes.

@@ -6,7 +6,7 @@ use crate::place::PLACE;
 use std::fmt::Write as _;
 use vsteer_core::FaultKind;
 use vsteer_core::diagnose::RULES;
-use vsteer_core::nouns::{COUNTERS, Kind};
+use vsteer_core::nouns::{COUNTERS, Kind, STALLS, Stall};
 use vsteer_core::plan::action::ACTIONS;
 use vsteer_core::thresholds::{THRESHOLDS, Thresholds, Unit};
 use vsteer_experiment::audit::CHECKS;
@@ -92,6 +92,12 @@ fn counters_page() {
         vec![code(c.name), unit.to_owned(), c.meaning.to_owned()]
     });
     page += &table(&["counter", "unit", "meaning"], rows);
+    page += "\n## Pressure\n\nHow long tasks stalled, as the kernel counts it (PSI). The table `vm` has these columns for each VM whose cgroup\n\
+        of version 2 holds nothing else, and `pcpu` has those of the host in the row of its first pCPU. They are cumulative.\n\
+        With more than 100 VMs, samples have those of VMs only every two seconds.\n\n";
+    let of_kernel = |s: &Stall| format!("`{}.pressure`, `{}`", s.file, s.line);
+    let rows = STALLS.iter().map(|s| vec![code(s.name), "ns".to_owned(), of_kernel(s), s.meaning.to_owned()]);
+    page += &table(&["column", "unit", "kernel's", "meaning"], rows);
     made("docs/reference/counters.md", &page);
 }
 

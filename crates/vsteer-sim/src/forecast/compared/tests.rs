@@ -1,7 +1,7 @@
 use super::super::replay::Thread;
 use super::*;
 use vsteer_core::model::{Quantiles, Shares, VmModel};
-use vsteer_core::nouns::{CgroupLayout, Histogram, Role, VmConfig};
+use vsteer_core::nouns::{CgroupLayout, Histogram, PressureShares, Role, VmConfig};
 use vsteer_core::topology::machine;
 
 fn got(tid: u32, ready: f64) -> Got {
@@ -42,6 +42,7 @@ fn model(ready: &[Option<f64>]) -> HostModel {
         throttled_per_s: None,
         throttled_above_per_s: None,
         io_per_s: None,
+        pressure: PressureShares::default(),
         timers_per_s: None,
         timers_late: None,
         timers_refused: None,
@@ -55,6 +56,7 @@ fn model(ready: &[Option<f64>]) -> HostModel {
         window_ns: 1_000_000_000,
         vms: vec![vm],
         pcpus: Vec::new(),
+        pressure: PressureShares::default(),
         blame: None,
         collector: "ebpf".into(),
         missing: BTreeMap::new(),
