@@ -164,8 +164,12 @@ release)
 	;;
 esac
 case $purpose in
-bench)
+lab | test | all | bench)
 	need perf linux-perf
+	;;
+esac
+case $purpose in
+bench)
 	need bpftrace bpftrace
 	need unshare util-linux
 	;;

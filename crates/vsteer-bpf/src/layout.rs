@@ -6,10 +6,10 @@
 use bytemuck::{Pod, Zeroable};
 use vsteer_core::nouns::HISTOGRAM_BUCKETS;
 
-/// Number of recent runners kept per pCPU.
-pub const RUNNERS: usize = 2048;
-/// Number of distinct affinity sets per pCPU.
-pub const CPU_SETS: usize = 16;
+/// Number of switches kept per pCPU until they are read.
+pub const RUNNERS: usize = 4096;
+/// Number of waits kept per pCPU until they are read.
+pub const WAITS: usize = 2048;
 /// Number of switches per event batch.
 pub const EVENTS_PER_BATCH: usize = 256;
 
@@ -39,10 +39,6 @@ pub mod culprit {
     pub const PROCESS: u32 = 2;
     /// A kernel thread.
     pub const KERNEL: u32 = 3;
-    /// An allowed pCPU idled meanwhile: placement.
-    pub const PLACEMENT: u32 = 4;
-    /// Unknown: before the oldest entry of the table of runners.
-    pub const UNATTRIBUTED: u32 = 5;
 }
 
 #[repr(C)]
@@ -56,13 +52,14 @@ pub(crate) struct Slot {
     pub cpu: u32,
     pub counted_running: u32,
     pub woken: u32,
-    pub pad: u32,
+    pub clock: u32,
     pub since: u64,
     pub wait_since: u64,
     pub charge_since: u64,
+    pub waits: u64,
     pub charged_ns: u64,
+    pub charged_mark: u64,
     pub lag_mark: u64,
-    pub idle_mark: u64,
     pub held_mark: u64,
     pub held_ns: u64,
     pub in_state: [u64; state::COUNT],
@@ -84,7 +81,7 @@ pub(crate) struct Slot {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CulpritKey {
     pub kind: u32,
     pub id: u32,
@@ -92,7 +89,7 @@ pub(crate) struct CulpritKey {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Runner {
     pub since: u64,
     pub who: CulpritKey,
@@ -106,26 +103,30 @@ pub(crate) struct Pcpu {
     pub irq_depth: u32,
     pub unseen: u32,
     pub irq_since: u64,
-    pub idle_in: u32,
+    pub next_wait: u32,
     pub next: u32,
+    pub most_tries: u32,
+    pub pad: u32,
     pub runners: [Runner; RUNNERS],
+    pub waits: [Wait; WAITS],
 }
 
+/// A wait, or the part of it on one pCPU, that is over.
 #[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-pub(crate) struct Membership {
-    pub count: u32,
-    pub set: [u32; CPU_SETS],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BlameKey {
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+pub(crate) struct Wait {
     pub slot: u32,
-    pub who: CulpritKey,
+    pub tid: u32,
+    pub cpu: u32,
+    pub pad: u32,
+    pub number: u64,
+    pub from: u64,
+    pub to: u64,
+    pub ready: u64,
+    pub charged_ns: u64,
 }
 
-/// One context switch, 16 bytes.
+/// One context switch, or a wake-up, 16 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable, Debug, PartialEq, Eq)]
 pub struct Event {

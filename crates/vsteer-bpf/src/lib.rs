@@ -6,7 +6,8 @@
 //!
 //! `bpf/realtime.bpf.c` schedules: [`Policy`] loads it, where the kernel has sched_ext.
 
-mod batches;
+mod blame;
+mod clock;
 mod events;
 mod kvm;
 mod layout;

@@ -4,7 +4,7 @@
 //! Left out: attaching, which the observer does once all is loaded.
 
 use crate::kvm;
-use crate::layout::{BlameKey, EventBatchRaw, Membership, Pcpu, Slot};
+use crate::layout::{EventBatchRaw, Pcpu, Slot};
 use crate::refused::refused;
 use libbpf_rs::btf::types::{Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, BtfKind, ReferencesType};
@@ -20,23 +20,19 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"
 pub struct Options {
     /// Number of threads to watch at a time (1.7 KB of kernel memory each).
     pub threads: u32,
-    /// Number of VMs over the observer's life.
+    /// Number of VMs to watch at a time.
     pub vms: u32,
+    /// What the thread that reads traces calls first: it needs no privilege.
+    pub confine: Option<fn() -> Result<(), Fault>>,
     /// Size of the ring buffer for context switches, bytes (a power of two); `None`: record no switches.
     pub event_buffer_bytes: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { threads: 4_096, vms: 4_096, event_buffer_bytes: None }
+        Options { threads: 4_096, vms: 4_096, confine: None, event_buffer_bytes: None }
     }
 }
-
-/// Size of the blame table; a key is a pair of a watched thread and a culprit. If it is full, further culprits count as
-/// `Culprit::Unattributed`, for which a thread gets a key when vsteer begins to watch it.
-const BLAME_KEYS: u32 = 32_768;
-/// Number of distinct affinity sets. A set costs one word; beyond this number new threads have no separate placement.
-pub(crate) const AFFINITY_SETS: u32 = 1_024;
 
 /// Sizes the tables, chooses the programs and lets the kernel verify them.
 pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: bool) -> Result<Object, Fault> {
@@ -47,8 +43,8 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
         .map_err(|e| refused("cannot open the observer", &e))?;
     for mut map in open.maps_mut() {
         let entries = match map.name().to_str() {
-            Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
-            Some("pcpus" | "memberships") => pcpus,
+            Some("slots" | "slot_of_tid") => limits.threads,
+            Some("pcpus") => pcpus,
             Some("open_batches") => {
                 if limits.event_buffer_bytes.is_some() {
                     pcpus
@@ -58,8 +54,6 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
             }
             Some("event_batches") => limits.event_buffer_bytes.unwrap_or(4096),
             Some("running_clocks") => limits.vms + 1,
-            Some("idle_clocks") => AFFINITY_SETS + 1,
-            Some("blame") => BLAME_KEYS + limits.threads,
             _ => continue,
         };
         map.set_max_entries(entries).map_err(|e| refused("cannot size a table", &e))?;
@@ -131,13 +125,10 @@ fn check_layout(object: &Object) -> Result<(), Fault> {
     for (map, size) in [
         ("slots", size_of::<Slot>()),
         ("pcpus", size_of::<Pcpu>()),
-        ("memberships", size_of::<Membership>()),
         ("open_batches", size_of::<EventBatchRaw>()),
     ] {
         let there = object.maps().find(|m| m.name() == map).map(|m| m.value_size() as usize);
         assert!(there == Some(size), "table {map}: the kernel side has {there:?} bytes, this side {size}");
     }
-    let key = object.maps().find(|m| m.name() == "blame").map(|m| m.key_size() as usize);
-    assert!(key == Some(size_of::<BlameKey>()), "table blame: the kernel side's key has {key:?} bytes");
     Ok(())
 }

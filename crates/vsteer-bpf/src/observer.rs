@@ -3,35 +3,35 @@
 //! The reader copies whole slots and never locks the writers: a slot's two sequence numbers tell a torn copy, which is
 //! read again ([`Shared::whole`]). A spell that is still open when it is read is counted up to that moment.
 
-use crate::batches;
+use crate::blame::{Cause, Copied, Keeper, Open, Reader};
+use crate::clock::now_ns;
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
-use crate::layout::{BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, Slot, culprit, state};
-use crate::load::{AFFINITY_SETS, Options, load, quiet_libbpf};
+use crate::layout::{CulpritKey, Pcpu, QuotaClocksRaw, Slot, culprit, state};
+use crate::load::{Options, load, quiet_libbpf};
 use crate::refused::refused;
 use crate::shared::Shared;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vsteer_core::nouns::{
     BlameSample, Collector, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters,
     ThreadSample, Tid, VmId,
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// vsteer forgets a culprit without charges for this number of readings: processes come and go, and the table shall not
-/// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
-const STILL_READINGS: u32 = 50;
-/// How often the tables are copied until a copy was quick, and what quick is: a system call, 1.8 KB per slot, a hashed
-/// cell of blame.
+/// Number of different affinities whose placement is told apart: each costs looks at all its pCPUs.
+const WIDE_AFFINITIES: usize = 128;
+/// Names of VMs that are kept: traces may name one that is gone.
+const NAMES: usize = 1 << 14;
+/// How often the slots are copied until a copy was quick, and what quick is: 1.8 KB per slot.
 const COPY_TRIES: u32 = 10;
 const COPY_QUICK_NS: u64 = 200_000;
 const COPY_PER_SLOT_NS: u64 = 2_000;
-const COPY_PER_CELL_NS: u64 = 1_000;
 
 /// A thread to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,29 +51,31 @@ pub struct Watched {
 pub struct Reading {
     /// `CLOCK_MONOTONIC`, ns.
     pub mono_ns: u64,
-    /// The watched threads that still live, with their counters.
+    /// The watched threads, with their counters. One that has ended is in the first reading after its end, and in none later.
     pub threads: Vec<ThreadSample>,
+    /// How many of the watched threads have ended.
+    pub ended: usize,
     /// Blame: which culprit made which thread wait.
     pub blame: Vec<BlameSample>,
     /// Number of impossible transitions; not 0 if the kernel skipped a probe.
     pub surprises: u64,
 }
 
-/// A cell of the blame table as last returned.
-#[derive(Debug, Clone, Copy, Default)]
-struct Charged {
-    ns: u64,
-    /// Number of readings without a change of the kernel's sum.
-    still: u32,
+/// A VM of which threads are watched.
+#[derive(Debug, Clone, Copy)]
+struct Vm {
+    /// No other VM ever gets it.
+    number: u32,
+    /// Index of its running clock.
+    clock: u32,
+    threads: u32,
 }
 
-/// Copies of the kernel's tables.
-struct Copied {
+/// Copies of the slots.
+struct Slots {
     /// `CLOCK_MONOTONIC` just before, ns.
     mono_ns: u64,
     slots: Vec<(u32, Slot)>,
-    /// Copied after the slots: the excess over a slot's own sum came in between.
-    blame: BTreeMap<BlameKey, u64>,
 }
 
 /// The loaded and attached observer. Dropping it detaches all programs.
@@ -84,19 +86,18 @@ pub struct Observer {
     slots: Shared<Slot>,
     ran: Arc<Shared<Pcpu>>,
     watched: BTreeMap<u32, Watched>, // 0-based slot
-    vm_index: BTreeMap<VmId, u32>,   // 1-based
-    sets: Vec<CpuSet>,               // set i + 1
+    vms: BTreeMap<VmId, Vm>,
+    vm_names: BTreeMap<u32, VmId>, // number -> name, also of VMs that are gone
+    clocks: BTreeMap<u32, u32>,    // running clock -> number of slots that step it
+    free_clocks: Vec<u32>,
+    retired: Vec<(u32, u32)>, // slot and its clock; its thread still writes there
     free: Vec<u32>,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
-    charged: RefCell<BTreeMap<BlameKey, Charged>>,
-    forgotten: RefCell<BTreeMap<u32, u64>>, // 1-based slot -> what cells that are gone held, ns
+    ended: RefCell<BTreeSet<u32>>, // slots whose thread has ended, and whose last counts were handed out
+    traces: Arc<Mutex<Reader>>,
+    keeper: Keeper,
     limits: Options,
     collector: Collector,
-}
-
-fn now_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 impl Observer {
@@ -164,6 +165,8 @@ impl Observer {
         }
         let map = |name: &str| object.maps().find(|m| m.name() == name).expect("checked when loaded");
         let (slots, ran) = (Shared::of(&map("slots"))?, Arc::new(Shared::of(&map("pcpus"))?));
+        let traces = Arc::new(Mutex::new(Reader::of(Arc::clone(&ran), pcpus)));
+        let keeper = Keeper::start(&traces, limits.confine)?;
         Ok(Observer {
             object,
             links,
@@ -171,12 +174,16 @@ impl Observer {
             slots,
             ran,
             watched: BTreeMap::new(),
-            vm_index: BTreeMap::new(),
-            sets: Vec::new(),
+            vms: BTreeMap::new(),
+            vm_names: BTreeMap::new(),
+            clocks: BTreeMap::new(),
+            free_clocks: (1..=limits.vms).rev().collect(),
+            retired: Vec::new(),
             free: (0..limits.threads).rev().collect(),
             told: RefCell::default(),
-            charged: RefCell::default(),
-            forgotten: RefCell::default(),
+            ended: RefCell::default(),
+            traces,
+            keeper,
             limits,
             collector,
         })
@@ -199,15 +206,23 @@ impl Observer {
     /// are watched all the same. What the kernel refuses.
     pub fn watch(&mut self, threads: &[Watched]) -> Result<(), Fault> {
         let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
-        let gone: Vec<u32> = self
+        let gone: BTreeSet<u32> = self
             .watched
             .iter()
             .filter(|(_, w)| wanted.get(&w.tid).is_none_or(|n| n.vm != w.vm || n.role != w.role))
             .map(|(slot, _)| *slot)
             .collect();
-        for slot in gone {
-            self.forget(slot)?;
-        }
+        self.forget(&gone)?;
+        self.watch_more(threads)
+    }
+
+    /// Watches these threads too, or takes over their changed affinities.
+    ///
+    /// # Errors
+    /// As [`Observer::watch`].
+    pub fn watch_more(&mut self, threads: &[Watched]) -> Result<(), Fault> {
+        let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
+        self.free_retired()?;
         let known: BTreeMap<Tid, u32> = self.watched.iter().map(|(slot, w)| (w.tid, *slot)).collect();
         let (mut any_new, mut no_room) = (false, None);
         for w in wanted.values() {
@@ -226,8 +241,7 @@ impl Observer {
                     Err(fault) => return Err(fault),
                 },
             };
-            let set = self.affinity_set(&w.affinity)?;
-            self.put("affinity_sets", &slot.to_ne_bytes(), &set.to_ne_bytes())?;
+            self.charge(slot, w);
             self.watched.insert(slot, (*w).clone());
         }
         if any_new {
@@ -241,74 +255,102 @@ impl Observer {
             Fault::new(FaultKind::Unsupported, format!("cannot watch more than {room} {what}"))
                 .help("restart vsteer: it reserves room for twice the threads it finds")
         };
-        let next = self.vm_index.len() as u32 + 1;
-        let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);
-        if vm > self.limits.vms {
-            return Err(full("VMs", self.limits.vms));
+        if self.free.is_empty() {
+            return Err(full("threads", self.limits.threads));
         }
-        let slot = self.free.pop().ok_or_else(|| full("threads", self.limits.threads))?;
+        let vm = self.vm_of(&w.vm)?.ok_or_else(|| full("VMs", self.limits.vms))?;
+        let slot = self.free.pop().expect("it is not empty");
+        *self.clocks.entry(vm.clock).or_default() += 1;
         let blank = Slot {
             tid: w.tid.0,
-            vm,
+            vm: vm.number,
+            clock: vm.clock,
             is_vcpu: u32::from(w.role.vcpu().is_some()),
             ..bytemuck::Zeroable::zeroed()
         };
         self.put("slots", &slot.to_ne_bytes(), bytemuck::bytes_of(&blank))?;
-        // Where the kernel side charges what it has no room for. GAP(blame-full): if the table is full already, nowhere.
-        let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
-        let rest = BlameKey { slot: slot + 1, who };
-        let _ = self.put("blame", bytemuck::bytes_of(&rest), &0_u64.to_ne_bytes());
         self.put("slot_of_tid", &w.tid.0.to_ne_bytes(), &(slot + 1).to_ne_bytes())?;
         Ok(slot)
     }
 
-    fn forget(&mut self, slot: u32) -> Result<(), Fault> {
-        let Some(w) = self.watched.remove(&slot) else { return Ok(()) };
-        self.told.borrow_mut().remove(&slot);
-        // The entry of an exited thread is gone already.
-        let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
-        let blame = self.map("blame");
-        for key in blame.keys() {
-            if bytemuck::pod_read_unaligned::<BlameKey>(&key).slot == slot + 1 {
-                let _ = blame.delete(&key);
+    fn forget(&mut self, gone: &BTreeSet<u32>) -> Result<(), Fault> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.traces().blame.forget(&gone.iter().map(|slot| slot + 1).collect());
+        for slot in gone {
+            let Some(w) = self.watched.remove(slot) else { continue };
+            self.told.borrow_mut().remove(slot);
+            self.ended.borrow_mut().remove(slot);
+            // The entry of an exited thread is gone already.
+            let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
+            let vm = self.vms.get_mut(&w.vm).expect("a watched thread's VM is known");
+            vm.threads -= 1;
+            // The mark lives as long as the thread; a living one must not write into somebody else's slot.
+            self.retired.push((*slot, vm.clock));
+            if vm.threads == 0 {
+                self.vms.remove(&w.vm);
             }
         }
-        drop(blame);
-        self.charged.get_mut().retain(|key, _| key.slot != slot + 1);
-        self.forgotten.get_mut().remove(&(slot + 1));
-        // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
-        // is retired. That happens only when a thread changes its role, which none does in practice.
-        let dead = self.slots.whole(slot).is_some_and(|s| s.state == state::ABSENT);
-        if dead {
+        self.free_retired()
+    }
+
+    /// Gives back the slots whose threads have ended, and the clocks that no slot steps any more.
+    fn free_retired(&mut self) -> Result<(), Fault> {
+        for (slot, clock) in std::mem::take(&mut self.retired) {
+            if self.slots.whole(slot).is_none_or(|s| s.state != state::ABSENT) {
+                self.retired.push((slot, clock));
+                continue;
+            }
             self.put("slots", &slot.to_ne_bytes(), &vec![0u8; size_of::<Slot>()])?;
             self.free.push(slot);
+            let users = self.clocks.get_mut(&clock).expect("a slot's clock is in use");
+            *users -= 1;
+            if *users == 0 {
+                self.clocks.remove(&clock);
+                self.free_clocks.push(clock);
+            }
         }
         Ok(())
     }
 
-    /// Number of the set, new or known; 0 if there is no room for another.
-    fn affinity_set(&mut self, cpus: &CpuSet) -> Result<u32, Fault> {
-        if let Some(i) = self.sets.iter().position(|s| s == cpus) {
-            return Ok(i as u32 + 1);
+    /// The VM of a further thread; `None` if there is no clock for another VM.
+    fn vm_of(&mut self, id: &VmId) -> Result<Option<Vm>, Fault> {
+        if let Some(vm) = self.vms.get_mut(id) {
+            vm.threads += 1;
+            return Ok(Some(*vm));
         }
-        let full = self.sets.len() as u32 >= AFFINITY_SETS;
-        let in_sets = |cpu: u32| self.sets.iter().filter(|s| s.contains(cpu)).count();
-        if full || cpus.iter().any(|c| in_sets(c) >= CPU_SETS) {
+        let Some(clock) = self.free_clocks.pop() else { return Ok(None) };
+        self.put("running_clocks", &clock.to_ne_bytes(), &0_u64.to_ne_bytes())?;
+        let number = self.vm_names.last_key_value().map_or(1, |(last, _)| last + 1);
+        let vm = Vm { number, clock, threads: 1 };
+        self.vms.insert(id.clone(), vm);
+        self.vm_names.insert(number, id.clone());
+        if self.vm_names.len() > NAMES.max(2 * self.vms.len()) {
+            let live: BTreeSet<u32> = self.vms.values().map(|vm| vm.number).collect();
+            let recent = number - (NAMES / 2) as u32;
+            self.vm_names.retain(|number, _| *number > recent || live.contains(number));
+        }
+        Ok(Some(vm))
+    }
+
+    /// Charges the waits of a thread, from now on by this affinity.
+    fn charge(&mut self, slot: u32, w: &Watched) {
+        let mut traces = self.traces();
+        let blame = &mut traces.blame;
+        let is_told =
+            w.affinity.len() <= 1 || blame.knows(&w.affinity) || blame.wide_affinities() < WIDE_AFFINITIES;
+        blame.watch(slot + 1, w.tid.0, is_told.then_some(&w.affinity));
+        drop(traces);
+        if !is_told {
             let why =
                 "too many distinct affinity sets: for some threads vsteer does not distinguish idle pCPUs";
             self.collector = self.collector.clone().without(&["blame.placement"], why);
-            return Ok(0);
         }
-        self.sets.push(cpus.clone());
-        for cpu in cpus.iter().filter(|c| *c < self.pcpus) {
-            let mut m: Membership = bytemuck::Zeroable::zeroed();
-            for (i, _) in self.sets.iter().enumerate().filter(|(_, s)| s.contains(cpu)) {
-                m.set[m.count as usize] = i as u32 + 1;
-                m.count += 1;
-            }
-            self.put("memberships", &cpu.to_ne_bytes(), bytemuck::bytes_of(&m))?;
-        }
-        Ok(self.sets.len() as u32)
+    }
+
+    fn traces(&self) -> MutexGuard<'_, Reader> {
+        self.traces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Fault> {
@@ -356,30 +398,25 @@ impl Observer {
         Ok(told)
     }
 
-    /// The slots in use and the blame table, with the moment just before. A copy during which this thread lost its pCPU
-    /// would mix moments, so the quickest of some tries is taken.
-    fn copy(&self) -> Result<Copied, Fault> {
+    /// The slots in use, with the moment just before. A copy during which this thread lost its pCPU would mix moments, so
+    /// the quickest of some tries is taken.
+    fn copy(&self) -> Slots {
         let mut least = u64::MAX;
         let mut quickest = None;
         let slots = self.watched.len() as u64;
         for _ in 0..COPY_TRIES {
             let begun = now_ns();
             let whole = |slot: &u32| self.slots.whole(*slot).map(|s| (*slot, s));
-            let copied = Copied {
-                mono_ns: begun,
-                slots: self.watched.keys().filter_map(whole).collect(),
-                blame: self.read_blame()?,
-            };
+            let copied = Slots { mono_ns: begun, slots: self.watched.keys().filter_map(whole).collect() };
             let took = now_ns() - begun;
-            let cells = copied.blame.len() as u64;
             if took < least {
                 (least, quickest) = (took, Some(copied));
             }
-            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * slots + COPY_PER_CELL_NS * cells {
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * slots {
                 break;
             }
         }
-        Ok(quickest.expect("at least one try"))
+        quickest.expect("at least one try")
     }
 
     /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
@@ -398,19 +435,25 @@ impl Observer {
     /// # Errors
     /// If the kernel refuses to read a table.
     pub fn read(&self) -> Result<Reading, Fault> {
-        let Copied { mono_ns, slots, blame: settled } = self.copy()?;
-        let mut reading = Reading { mono_ns, ..Reading::default() };
-        let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
-        let mut charged: BTreeMap<u32, u64> = self.forgotten.borrow().clone();
-        for (key, ns) in &settled {
-            *charged.entry(key.slot).or_default() += ns;
+        if self.keeper.has_ended() {
+            return Err(Fault::new(FaultKind::Failed, "the thread that reads the kernel's traces has ended"));
         }
-        let mut open: BTreeMap<BlameKey, u64> = BTreeMap::new();
-        for (slot, s) in slots {
-            let w = &self.watched[&slot];
+        // Nothing is charged between the copy of the slots and the reading of the traces.
+        let mut traces = self.traces();
+        let Slots { mono_ns, slots } = self.copy();
+        let mut reading = Reading { mono_ns, ..Reading::default() };
+        let mut copied = BTreeMap::new();
+        for (slot, s) in &slots {
+            let (slot, w) = (*slot, &self.watched[slot]);
             reading.surprises += s.surprises;
+            let waits = s.state == state::READY;
+            let open = waits.then_some(Open { cpu: s.cpu, from: s.charge_since, to: mono_ns });
+            copied.insert(slot + 1, Copied { waits: s.waits, charged_ns: s.charged_ns, open });
             if s.state == state::ABSENT {
-                continue;
+                reading.ended += 1;
+                if !self.ended.borrow_mut().insert(slot) {
+                    continue;
+                }
             }
             // An event may have come after the clock was read: the open spell then counts nothing.
             let open_ns = reading.mono_ns.saturating_sub(s.since);
@@ -419,117 +462,38 @@ impl Observer {
             let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
             let (ready, limited) = self.settled(slot, ready, limited);
             (in_state[state::READY as usize], in_state[state::LIMITED as usize]) = (ready, limited);
-            // GAP(lag-oracle): no independent replay of switches has confirmed lag yet.
             let mut lag_ns = s.lag_ns;
-            if s.state == state::READY {
-                let clock = self.running_clock(s.vm)?;
+            if waits {
+                let clock = self.running_clock(s.clock)?;
                 let open_lag_ns = match self.slots.whole(slot) {
-                    Some(now) if now.switches == s.switches => open_lag_ns(&s, clock, reading.mono_ns),
+                    Some(now) if now.switches == s.switches => open_lag_ns(s, clock, reading.mono_ns),
                     // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in
                     // its slot by now.
                     Some(now) => now.lag_ns.saturating_sub(s.lag_ns),
                     None => 0,
                 };
                 lag_ns += open_lag_ns.min(open_ns);
-                // A wait that ended between the two copies is in the table already.
-                let ended = charged.get(&(slot + 1)).is_some_and(|ns| *ns > s.charged_ns);
-                if !ended {
-                    self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut open);
-                }
             }
-            reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.collector));
+            reading.threads.push(sample(w, s, &in_state, lag_ns, open_ns, &self.collector));
         }
-        reading.blame = self
-            .charges(settled, open)?
+        let charges = traces.read(&copied, mono_ns);
+        drop(traces);
+        reading.blame = charges
             .into_iter()
-            .filter_map(|(key, ns)| {
-                let w = self.watched.get(&(key.slot.checked_sub(1)?))?;
-                let culprit = named(&key.who, &names)?;
+            .filter_map(|(slot, cause, ns)| {
+                let w = self.watched.get(&slot.checked_sub(1)?)?;
+                let culprit = named(&cause, &self.vm_names);
                 Some(BlameSample { victim: w.vm.clone(), role: w.role, culprit, ns })
             })
             .collect();
         Ok(reading)
     }
 
-    /// The kernel's sums: the charge of each culprit since the start.
-    fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
-        let cells = batches::all(&self.map("blame"));
-        cells.map_err(|e| refused("cannot read the table of culprits", &e)).map(|c| c.into_iter().collect())
-    }
-
-    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have
-    /// cost so far (`open`), which their end may take back.
-    fn charges(
-        &self,
-        settled: BTreeMap<BlameKey, u64>,
-        mut open: BTreeMap<BlameKey, u64>,
-    ) -> Result<Vec<(BlameKey, i64)>, Fault> {
-        let mut charged = self.charged.borrow_mut();
-        let mut rose = Vec::new();
-        let mut forget = Vec::new();
-        let known: Vec<BlameKey> = charged.keys().chain(settled.keys()).chain(open.keys()).copied().collect();
-        for key in std::collections::BTreeSet::from_iter(known) {
-            let in_kernel = settled.get(&key).copied();
-            let provisional = open.remove(&key);
-            let ns = in_kernel.unwrap_or(0) + provisional.unwrap_or(0);
-            let cell = charged.entry(key).or_default();
-            if ns != cell.ns {
-                rose.push((key, ns as i64 - cell.ns as i64));
-                *cell = Charged { ns, still: 0 };
-                continue;
-            }
-            cell.still += 1;
-            let comes_and_goes = key.who.kind == culprit::PROCESS || key.who.kind == culprit::KERNEL;
-            if in_kernel.is_none() && provisional.is_none() {
-                charged.remove(&key);
-            } else if cell.still >= STILL_READINGS && comes_and_goes && provisional.is_none() {
-                forget.push(key);
-            }
-        }
-        let table = self.map("blame");
-        for key in forget {
-            let last = table
-                .lookup_and_delete(bytemuck::bytes_of(&key))
-                .map_err(|e| refused("cannot remove a culprit that is gone", &e))?;
-            let before = charged.remove(&key).map_or(0, |c| c.ns);
-            let last: u64 = last.map_or(before, |b| bytemuck::pod_read_unaligned(&b));
-            *self.forgotten.borrow_mut().entry(key.slot).or_default() += last;
-            if last != before {
-                rose.push((key, last as i64 - before as i64));
-            }
-        }
-        Ok(rose)
-    }
-
     /// The clock that advances while any vCPU of this VM runs.
-    fn running_clock(&self, vm: u32) -> Result<u64, Fault> {
-        let word = self.map("running_clocks").lookup(&vm.to_ne_bytes(), MapFlags::ANY);
+    fn running_clock(&self, clock: u32) -> Result<u64, Fault> {
+        let word = self.map("running_clocks").lookup(&clock.to_ne_bytes(), MapFlags::ANY);
         let word = word.map_err(|e| refused("cannot read when VMs ran", &e))?;
         Ok(word.map_or(0, |bytes| bytemuck::pod_read_unaligned(&bytes)))
-    }
-
-    /// Charges a wait that is still open to the runners of its pCPU, as the kernel side will when it ends (but for
-    /// placement, which only the end can tell).
-    fn charge_open_wait(&self, slot: u32, s: &Slot, now: u64, blame: &mut BTreeMap<BlameKey, u64>) {
-        let mut until = now; // falls to `charge_since`, unless the ring does not reach back so far
-        for r in self.ran.runners(s.cpu) {
-            let began = r.since.max(s.charge_since);
-            if began < until {
-                let mut who = r.who;
-                if who.kind == culprit::IDLE {
-                    who = CulpritKey { kind: culprit::PLACEMENT, id: 0, comm: [0; 16] };
-                }
-                *blame.entry(BlameKey { slot, who }).or_default() += until - began;
-                until = began;
-            }
-            if r.since <= s.charge_since {
-                break;
-            }
-        }
-        if until > s.charge_since {
-            let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
-            *blame.entry(BlameKey { slot, who }).or_default() += until - s.charge_since;
-        }
     }
 
     /// The source of recorded switches; `None` without event mode.
@@ -546,6 +510,11 @@ impl Observer {
     /// Number of switches so far that the kernel did not report and the observer inferred from the next one.
     pub fn unseen(&self) -> u64 {
         self.ran.unseen()
+    }
+
+    /// The most steps that a loop in one of the kernel's hooks took so far.
+    pub fn longest_loop(&self) -> u32 {
+        self.ran.most_tries()
     }
 
     /// Stops counting and recording; the counters remain readable.
@@ -614,14 +583,18 @@ fn counters(
     }
 }
 
-fn named(who: &CulpritKey, vms: &BTreeMap<u32, &VmId>) -> Option<Culprit> {
+fn named(cause: &Cause, vms: &BTreeMap<u32, VmId>) -> Culprit {
+    let who: &CulpritKey = match cause {
+        Cause::Ran(who) => who,
+        Cause::Placement => return Culprit::Placement,
+        Cause::Unattributed => return Culprit::Unattributed,
+    };
     let end = who.comm.iter().position(|b| *b == 0).unwrap_or(who.comm.len());
     let comm = || String::from_utf8_lossy(&who.comm[..end]).into_owned();
     match who.kind {
-        culprit::VM => Some(Culprit::Vm((*vms.get(&who.id)?).clone())),
-        culprit::PROCESS => Some(Culprit::Process { comm: comm(), pid: who.id }),
-        culprit::KERNEL => Some(Culprit::Kernel { comm: comm() }),
-        culprit::PLACEMENT | culprit::IDLE => Some(Culprit::Placement),
-        _ => Some(Culprit::Unattributed),
+        culprit::VM => vms.get(&who.id).map_or(Culprit::Unattributed, |vm| Culprit::Vm(vm.clone())),
+        culprit::PROCESS => Culprit::Process { comm: comm(), pid: who.id },
+        culprit::KERNEL => Culprit::Kernel { comm: comm() },
+        _ => Culprit::Unattributed,
     }
 }

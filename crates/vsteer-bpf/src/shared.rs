@@ -3,7 +3,7 @@
 //! The system call that looks up a value copies it in no set order while the kernel side writes, so that sequence
 //! numbers inside the value prove nothing. Here the order of the loads is ours.
 
-use crate::layout::{Pcpu, RUNNERS, Runner};
+use crate::layout::{Pcpu, RUNNERS, Runner, WAITS, Wait};
 use crate::refused::refused;
 use bytemuck::{AnyBitPattern, NoUninit};
 use libbpf_rs::MapCore;
@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 
 const WORD: usize = size_of::<u64>();
-/// An update takes a microsecond; some tens if a wait had thousands of culprits; longer only if a hypervisor below takes
-/// the pCPU away.
+/// An update takes a microsecond; longer only if a hypervisor below takes the pCPU away.
 const TORN_AT_MOST: Duration = Duration::from_millis(20);
 /// Tries before the pCPU is offered to others.
 const TORN_TRIES: u32 = 100;
@@ -69,27 +68,60 @@ impl<T: AnyBitPattern + NoUninit> Shared<T> {
 }
 
 impl Shared<Pcpu> {
+    /// The most steps that a loop of the kernel side took on any pCPU.
+    pub(crate) fn most_tries(&self) -> u32 {
+        let of = |words| half(words, offset_of!(Pcpu, most_tries)).load(Ordering::Relaxed);
+        (0..self.entries as u32).filter_map(|cpu| self.entry(cpu)).map(of).fold(1, u32::max)
+    }
+
     /// Number of switches on all pCPUs that the kernel did not report and the observer inferred from the next one.
     pub(crate) fn unseen(&self) -> u64 {
         let of = |words| u64::from(half(words, offset_of!(Pcpu, unseen)).load(Ordering::Relaxed));
         (0..self.entries as u32).filter_map(|cpu| self.entry(cpu)).map(of).sum()
     }
 
-    /// Who ran on this pCPU, newest first, as far back as is known.
-    pub(crate) fn runners(&self, cpu: u32) -> impl Iterator<Item = Runner> + '_ {
-        let entry = self.entry(cpu);
-        let next_of = |words| half(words, offset_of!(Pcpu, next)).load(Ordering::Acquire);
-        let next = entry.map_or(0, next_of);
-        (0..RUNNERS as u32).map_while(move |back| {
-            let at = next.wrapping_sub(1).wrapping_sub(back) as usize % RUNNERS;
-            let at = (offset_of!(Pcpu, runners) + at * size_of::<Runner>()) / WORD;
-            let words = &entry?[at..at + size_of::<Runner>() / WORD];
-            let runner = copied(words);
-            fence(Ordering::Acquire);
-            // The kernel side overwrites the oldest: is this one still what it was, and not being written?
-            let came = next_of(entry?).wrapping_sub(next);
-            (came + back < RUNNERS as u32 - 1).then_some(runner)
-        })
+    /// Who got this pCPU, oldest first: what has come since `read`, which then counts them. And the number of those that
+    /// were overwritten before.
+    pub(crate) fn runners(&self, cpu: u32, read: &mut u32) -> (Vec<Runner>, u32) {
+        let at = Ring { counter: offset_of!(Pcpu, next), entries: offset_of!(Pcpu, runners), len: RUNNERS };
+        self.entry(cpu).map_or((Vec::new(), 0), |words| at.unread(words, read))
+    }
+
+    /// The waits that ended while their threads came to this pCPU, or were moved by it, as [`Shared::runners`].
+    pub(crate) fn waits(&self, cpu: u32, read: &mut u32) -> (Vec<Wait>, u32) {
+        let at = Ring { counter: offset_of!(Pcpu, next_wait), entries: offset_of!(Pcpu, waits), len: WAITS };
+        self.entry(cpu).map_or((Vec::new(), 0), |words| at.unread(words, read))
+    }
+}
+
+/// Entries that the kernel side writes in turn, the oldest of which it overwrites. It writes an entry, then counts it.
+#[derive(Clone, Copy)]
+struct Ring {
+    counter: usize,
+    entries: usize,
+    len: usize,
+}
+
+impl Ring {
+    fn unread<E: AnyBitPattern + NoUninit>(self, words: &[AtomicU64], read: &mut u32) -> (Vec<E>, u32) {
+        const { assert!(size_of::<E>().is_multiple_of(WORD), "entries are whole words") };
+        // One less than there are: the oldest may be about to be overwritten.
+        let room = self.len as u32 - 1;
+        let counted = || half(words, self.counter).load(Ordering::Acquire);
+        let next = counted();
+        let first = next.wrapping_sub(next.wrapping_sub(*read).min(room));
+        let of = |n: u32| {
+            let at = (self.entries + n as usize % self.len * size_of::<E>()) / WORD;
+            copied(&words[at..at + size_of::<E>() / WORD])
+        };
+        let mut all: Vec<E> = (0..next.wrapping_sub(first)).map(|i| of(first.wrapping_add(i))).collect();
+        fence(Ordering::Acquire);
+        // Those that were overwritten while they were copied.
+        let spoilt = counted().wrapping_sub(first).saturating_sub(room).min(all.len() as u32);
+        all.drain(..spoilt as usize);
+        let lost = first.wrapping_sub(*read) + spoilt;
+        *read = next;
+        (all, lost)
     }
 }
 
@@ -179,6 +211,50 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             assert!(!copies.is_empty());
             assert_eq!(copies.iter().find(|c| mixed(c)), None);
+        });
+    }
+
+    #[test]
+    fn a_ring_is_read_entry_by_entry_and_says_what_it_lost() {
+        const RING: Ring = Ring { counter: 0, entries: WORD, len: 4 };
+        let words: Vec<AtomicU64> = (0..5).map(|_| AtomicU64::new(0)).collect();
+        let (mut read, mut written) = (0, 0_u64);
+        for (more, expected, lost) in
+            [(2, vec![1, 2], 0), (0, vec![], 0), (1, vec![3], 0), (9, vec![10, 11, 12], 6)]
+        {
+            for _ in 0..more {
+                words[1 + written as usize % 4].store(written + 1, Ordering::Relaxed);
+                written += 1;
+                words[0].store(written, Ordering::Release);
+            }
+            assert_eq!(RING.unread::<u64>(&words, &mut read), (expected, lost));
+        }
+    }
+
+    #[test]
+    fn entries_that_are_overwritten_while_they_are_read_are_lost_not_mixed() {
+        const RING: Ring = Ring { counter: 0, entries: WORD, len: 8 };
+        let words: Vec<AtomicU64> = (0..1 + 8 * 4).map(|_| AtomicU64::new(0)).collect();
+        let entries: u64 = if cfg!(miri) { 500 } else { 2_000_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..entries {
+                    let at = 1 + n as usize % 8 * 4;
+                    words[at..at + 4].iter().for_each(|w| w.store(n, Ordering::Relaxed));
+                    fence(Ordering::SeqCst);
+                    words[0].store(n + 1, Ordering::Release);
+                }
+            });
+            let (mut read, mut next) = (0, 0_u64);
+            while next < entries {
+                let (all, lost) = RING.unread::<[u64; 4]>(&words, &mut read);
+                next += u64::from(lost);
+                for entry in all {
+                    assert_eq!(entry, [next; 4]);
+                    next += 1;
+                }
+            }
+            assert_eq!(next, entries);
         });
     }
 

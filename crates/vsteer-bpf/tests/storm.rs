@@ -1,8 +1,8 @@
 //! When hundreds of short processes run beside VMs' threads, is the time that these waited still charged to somebody?
 //!
 //! Shells that start and end processes all the time share a pCPU with threads that want it, too. What a thread was
-//! charged from the first reading to the last must be the time that it was ready. Left out: which process is
-//! charged.
+//! charged between two readings must be what it was ready between them; and of that, nearly all to processes that were
+//! seen. Whether the observer counts ready time rightly, two_hogs.rs says. Left out: a storm in another cgroup.
 
 mod common;
 
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use vsteer_bpf::{Options, Reading, Watched};
-use vsteer_core::nouns::{BlameSample, Culprit, Role, Tid, VmId};
+use vsteer_core::nouns::{Culprit, Role, Tid, VmId};
 
 const HOGS: u32 = 12;
-const SHELLS: usize = 8;
+const SHELLS: usize = 2;
 
 /// A shell that is killed when this value is dropped.
 struct Shell(Child);
@@ -68,43 +68,54 @@ fn the_charges_sum_up_to_what_each_thread_waited() {
         })
         .collect();
     observer.watch(&watched).unwrap();
-    let mut readings = vec![observer.read().unwrap()];
     // What a thread starts has its pCPU.
     let storm = std::thread::spawn(move || {
         pin(cpu);
-        let shell = || Command::new("sh").args(["-c", "while :; do (:); done"]).spawn().map(Shell).unwrap();
+        let words = ["-n", "-20", "sh", "-c", "while :; do (:); done"];
+        let shell = || Command::new("nice").args(words).spawn().map(Shell).unwrap();
         (0..SHELLS).map(|_| shell()).collect::<Vec<_>>()
     });
     let storm = storm.join().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+
+    let mut readings = vec![observer.read().unwrap()];
     for _ in 0..4 {
         std::thread::sleep(Duration::from_secs(1));
         readings.push(observer.read().unwrap());
     }
-    // The first reading and the last are outside the storm, which could delay this thread between two tables.
-    drop(storm);
-    std::thread::sleep(Duration::from_millis(500));
-    readings.push(observer.read().unwrap());
     stop.store(true, Ordering::Relaxed);
     hogs.into_iter().for_each(|hog| hog.join().unwrap());
+    drop(storm);
 
-    let (first, last) = (&readings[0], &readings[readings.len() - 1]);
-    let (before, after) = (ready(first), ready(last));
-    // What each reading tells has come since the one before.
-    let blame = || readings[1..].iter().flat_map(|reading| &reading.blame);
-    for (vm, ns) in &after {
-        let waited = ns - before[vm];
-        let charged: i64 = blame().filter(|b| b.victim == *vm).map(|b| b.ns).sum();
-        assert!(waited > 0, "{vm:?} did not wait");
-        assert!(
-            (charged - waited).abs() <= waited / 100,
-            "{vm:?} waited {waited} ns and was charged {charged}"
-        );
+    let mut names = BTreeSet::new();
+    let (mut all, mut unseen) = (0, 0);
+    for pair in readings.windows(2) {
+        let (before, after) = (ready(&pair[0]), ready(&pair[1]));
+        for (vm, ns) in &after {
+            let waited = ns - before[vm];
+            let charged: i64 = pair[1].blame.iter().filter(|b| b.victim == *vm).map(|b| b.ns).sum();
+            assert!(waited > 0, "{vm:?} did not wait");
+            assert!(
+                (charged - waited).abs() <= waited / 100,
+                "{vm:?} waited {waited} ns and was charged {charged}"
+            );
+        }
+        for b in &pair[1].blame {
+            all += b.ns;
+            match &b.culprit {
+                Culprit::Unattributed => unseen += b.ns,
+                Culprit::Process { comm, pid: 0 } => drop(names.insert(comm.clone())),
+                _ => {}
+            }
+        }
     }
-    let process = |b: &BlameSample| match b.culprit {
-        Culprit::Process { pid, .. } => Some(pid),
-        _ => None,
-    };
-    let processes: BTreeSet<u32> = blame().filter_map(process).collect();
-    // More pairs of a thread and a process than one batch of the kernel's copies.
-    assert!(processes.len() > 300, "only {} processes: no storm", processes.len());
+    println!(
+        "{unseen} of {all} ns not attributed, {} switches unseen; longest loop: {}; together: {names:?}",
+        observer.unseen(),
+        observer.longest_loop()
+    );
+    assert!(observer.longest_loop() <= 16, "a step of a clock was not made");
+    // So many processes are told by their name alone.
+    assert!(names.contains("sh"), "no storm: {names:?}");
+    assert!(unseen <= all / 100, "{unseen} of {all} ns are not attributed");
 }

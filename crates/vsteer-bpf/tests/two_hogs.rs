@@ -92,6 +92,12 @@ fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
     }
     assert!(b.surprises - a.surprises <= 2, "{} surprises", b.surprises - a.surprises);
     // Each waits for the other, mostly: who ran is known.
-    let blamed: i64 = b.blame.iter().map(|x| x.ns).sum();
-    assert!(blamed > 0, "nobody is blamed");
+    for tid in &tids {
+        let waited = |r: &vsteer_bpf::Reading| {
+            r.threads.iter().find(|t| t.tid == Tid(*tid)).unwrap().counters.wait_ns.unwrap() as i64
+        };
+        let (waited, of) = (waited(&b) - waited(&a), VmId(format!("vm{tid}")));
+        let blamed: i64 = b.blame.iter().filter(|x| x.victim == of).map(|x| x.ns).sum();
+        assert!((blamed - waited).abs() <= waited / 100, "{tid} waited {waited} ns, {blamed} are charged");
+    }
 }

@@ -313,13 +313,16 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
     }
 
     let names = config.called();
+    let mut of_vm: BTreeMap<&VmId, Vec<(&ThreadKey<'_>, &Sum)>> = BTreeMap::new();
+    sums.iter().for_each(|(key, sum)| of_vm.entry(key.0).or_default().push((key, sum)));
+    let samples = Samples::by_vm(batches);
+    let none = Samples { moments: Vec::new() };
     let mut vms: Vec<VmModel> = config
         .vms
         .iter()
         .map(|vm| {
-            let mine: Vec<(&ThreadKey<'_>, &Sum)> =
-                sums.iter().filter(|((id, _, _), _)| **id == vm.id).collect();
-            vm_model(&vm.id, &names[&vm.id], &mine, batches)
+            let mine = of_vm.get(&vm.id).map_or(&[][..], Vec::as_slice);
+            vm_model(&vm.id, &names[&vm.id], mine, samples.get(&vm.id).unwrap_or(&none), window_ns)
         })
         .collect();
     vms.retain(|vm| !vm.threads.is_empty() || vm.worlds.is_some());
@@ -329,7 +332,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
         window_ns,
         vms,
         pcpus: pcpu_models(first, last),
-        pressure: pressure(batches, |b| b.pressure),
+        pressure: pressure(batches.iter().map(|b| (b.mono_ns, b.pressure))),
         blame: (!collector.missing.contains_key("blame")).then(|| blame(batches, window_ns)),
         collector: collector.name.clone(),
         missing: collector.missing.clone(),
@@ -365,35 +368,47 @@ fn thread_model(role: Role, tid: Tid, s: &Sum, window_ns: u64) -> ThreadModel {
     }
 }
 
-/// A VM's own samples over a window.
+/// A VM's own samples over a window: the time of each batch, and its sample there.
 struct Samples<'a> {
-    id: &'a VmId,
-    batches: &'a [Batch],
+    moments: Vec<(u64, Option<&'a VmSample>)>,
 }
 
 impl<'a> Samples<'a> {
-    fn in_batch(&self, batch: &'a Batch) -> Option<&'a VmSample> {
-        batch.vms.iter().find(|v| v.vm == *self.id)
+    fn by_vm(batches: &'a [Batch]) -> BTreeMap<&'a VmId, Samples<'a>> {
+        let none: Vec<(u64, Option<&VmSample>)> = batches.iter().map(|b| (b.mono_ns, None)).collect();
+        let mut all: BTreeMap<&VmId, Samples<'_>> = BTreeMap::new();
+        for (i, batch) in batches.iter().enumerate() {
+            for sample in &batch.vms {
+                let of = all.entry(&sample.vm).or_insert_with(|| Samples { moments: none.clone() });
+                of.moments[i].1 = Some(sample);
+            }
+        }
+        all
     }
 
     /// The newest sample's value that is not `None`.
     fn last<T>(&self, of: fn(&VmSample) -> Option<T>) -> Option<T> {
-        self.batches.iter().rev().find_map(|b| self.in_batch(b).and_then(of))
+        self.moments.iter().rev().find_map(|(_, sample)| sample.and_then(of))
     }
 
     /// The rise of a count per second.
     fn per_s(&self, count: fn(&VmSample) -> Option<u64>) -> Option<f64> {
         // The counter may start later or stop earlier than the window. Then the rate is of its own time.
-        let of = |b: &'a Batch| Some((b.mono_ns, self.in_batch(b).and_then(count)?));
-        let (from_ns, before) = self.batches.iter().find_map(of)?;
-        let (to_ns, now) = self.batches.iter().rev().find_map(of)?;
+        let of = |(at, sample): &(u64, Option<&VmSample>)| Some((*at, sample.and_then(count)?));
+        let (from_ns, before) = self.moments.iter().find_map(of)?;
+        let (to_ns, now) = self.moments.iter().rev().find_map(of)?;
         let n = rise(Some(before), Some(now))?;
         (to_ns > from_ns).then(|| n as f64 * 1e9 / (to_ns - from_ns) as f64)
     }
 }
 
-fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[Batch]) -> VmModel {
-    let window_ns = batches[batches.len() - 1].mono_ns - batches[0].mono_ns;
+fn vm_model(
+    id: &VmId,
+    name: &str,
+    mine: &[(&ThreadKey<'_>, &Sum)],
+    samples: &Samples<'_>,
+    window_ns: u64,
+) -> VmModel {
     let threads: Vec<ThreadModel> =
         mine.iter().map(|((_, role, tid), s)| thread_model(*role, *tid, s, window_ns)).collect();
     let vcpu_sums = || mine.iter().filter(|((_, role, _), _)| role.vcpu().is_some()).map(|(_, s)| *s);
@@ -404,7 +419,7 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
     let is_vcpu = |t: &&ThreadModel| t.role.vcpu().is_some();
     // Only vCPUs have lag. Other threads have none, which differs from an unmeasured value.
     let lag = Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)).lag;
-    let told = group_of(id, batches);
+    let told = group_of(samples);
     let group = match &told {
         Some((_, shares)) => *shares,
         None => Shares { lag, ..Shares::sum(threads.iter().map(|t| &t.shares)) },
@@ -414,7 +429,6 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         (Some(_), false) => Shares::default(),
         _ => Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
     };
-    let samples = Samples { id, batches };
     let timers_per_s = samples.per_s(|v| Some(v.timers?.asked));
     let of_timers = |count: fn(&VmSample) -> Option<u64>| {
         timers_per_s.zip(samples.per_s(count)).filter(|(all, _)| *all > 0.0).map(|(all, some)| some / all)
@@ -428,7 +442,7 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         throttled_per_s: samples.per_s(|v| v.throttled_periods),
         throttled_above_per_s: samples.per_s(|v| v.throttled_above),
         io_per_s: samples.per_s(|v| v.io),
-        pressure: pressure(batches, |b| samples.in_batch(b)?.pressure),
+        pressure: pressure(samples.moments.iter().map(|(at, sample)| (*at, sample.and_then(|s| s.pressure)))),
         timers_per_s,
         timers_late: of_timers(|v| Some(v.timers?.late)),
         timers_refused: of_timers(|v| Some(v.timers?.refused)),
@@ -441,30 +455,29 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
 }
 
 /// Counters of the hypervisor for all worlds of a VM, over the intervals with values at both ends.
-fn group_of(id: &VmId, batches: &[Batch]) -> Option<(Worlds, Shares)> {
-    let of = |b: &'_ Batch| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.group.clone());
+fn group_of(samples: &Samples<'_>) -> Option<(Worlds, Shares)> {
     let mut sum: Option<(u64, ThreadCounters)> = None;
     let mut worlds = Worlds { count: None };
-    let mut before: Option<(u64, crate::nouns::GroupSample)> = None;
-    for b in batches {
-        let now = of(b);
-        if let (Some((at_ns, a)), Some(now)) = (&before, &now) {
+    let mut before: Option<(u64, &crate::nouns::GroupSample)> = None;
+    for (at_ns, sample) in &samples.moments {
+        let now = sample.and_then(|sample| sample.group.as_ref());
+        if let (Some((from_ns, a)), Some(now)) = (before, now) {
             let rose = now.counters.since(&a.counters);
-            let ns = b.mono_ns.saturating_sub(*at_ns);
+            let ns = at_ns.saturating_sub(from_ns);
             sum = Some(match sum {
                 Some((so_far, counters)) => (so_far + ns, counters.plus(&rose)),
                 None => (ns, rose),
             });
             worlds.count = now.worlds.or(worlds.count);
         }
-        before = now.map(|now| (b.mono_ns, now));
+        before = now.map(|now| (*at_ns, now));
     }
     sum.map(|(ns, counters)| (worlds, counters.shares(ns)))
 }
 
-fn pressure<'a>(batches: &'a [Batch], of: impl Fn(&'a Batch) -> Option<Pressure>) -> PressureShares {
-    let readings: Vec<(u64, Pressure)> = batches.iter().filter_map(|b| Some((b.mono_ns, of(b)?))).collect();
-    PressureShares::over(&readings)
+fn pressure(readings: impl Iterator<Item = (u64, Option<Pressure>)>) -> PressureShares {
+    let known: Vec<(u64, Pressure)> = readings.filter_map(|(at, pressure)| Some((at, pressure?))).collect();
+    PressureShares::over(&known)
 }
 
 /// If the tick columns differ from the elapsed time by more than this part, they are wrong and not just drifting.

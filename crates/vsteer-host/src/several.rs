@@ -5,7 +5,7 @@
 //! Left out: opening and printing, which the caller does.
 
 use crate::backend::Host;
-use crate::pace::Pace;
+use crate::pace::{Described, Pace};
 use crate::remote;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -195,7 +195,7 @@ impl Watch {
         to: &SyncSender<(usize, Seen)>,
     ) -> Result<(), Fault> {
         let mut host = open()?;
-        let mut before = host.sample()?;
+        let (mut before, mut described) = (host.sample()?, Described::default());
         // If nobody listens, nothing more is wanted.
         let mut gone = to.send((place, Seen::Open(host.take_notes()))).is_err();
         let (mut left, mut last) = (updates, Instant::now());
@@ -209,7 +209,7 @@ impl Watch {
             if now.mono_ns <= before.mono_ns {
                 continue;
             }
-            let (config, collector) = (host.config()?, host.collector());
+            let (config, collector) = (described.of(host.as_mut())?.clone(), host.collector());
             let before = std::mem::replace(&mut before, now.clone());
             let update = Box::new(Update { config, collector, before, now });
             gone = to.send((place, Seen::Update(update))).is_err();

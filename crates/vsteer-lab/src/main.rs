@@ -301,8 +301,8 @@ enum Which {
 }
 
 fn main() -> ExitCode {
-    // The case `hostile` starts this program as its attackers, under other names.
-    if let Some(code) = suite::hostile::actor::play() {
+    // The case `hostile` starts this program as its attackers, under other names, and `many` as its VMs.
+    if let Some(code) = suite::hostile::actor::play().or_else(suite::many::stand_in::play) {
         return code;
     }
     match run(Cli::parse().command) {

@@ -43,6 +43,23 @@ pub fn folders(name: &str) -> Vec<PathBuf> {
     of_cgroup.map(|m| Path::new(&m.target).join(format!("{name}.partition"))).filter(|f| f.is_dir()).collect()
 }
 
+/// Limits all that is in the partition to so many pCPUs.
+///
+/// # Errors
+/// If no hierarchy has a file for it.
+pub fn limit(name: &str, pcpus: f64) -> Result<(), Fault> {
+    const PERIOD_US: f64 = 100_000.0;
+    let quota = (pcpus * PERIOD_US).round();
+    let texts = [("cpu.cfs_quota_us", format!("{quota}")), ("cpu.max", format!("{quota} {PERIOD_US}"))];
+    let mut files = folders(name)
+        .into_iter()
+        .flat_map(|folder| texts.clone().map(|(file, text)| (folder.join(file), text)));
+    let (file, text) = files.find(|(file, _)| file.is_file()).ok_or_else(|| {
+        Fault::new(FaultKind::Unsupported, format!("partition {name} has no file for a quota"))
+    })?;
+    write_file(&file, &text)
+}
+
 /// Makes the partition in every hierarchy with one of the lab's controllers.
 ///
 /// # Errors

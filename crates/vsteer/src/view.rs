@@ -22,6 +22,7 @@ use vsteer_core::plural::counted;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
+use vsteer_host::pace::Described;
 use vsteer_record::Recording;
 use vsteer_record::config::Config;
 
@@ -135,7 +136,7 @@ fn show_one(a: &Top, host: &mut dyn Observe, notes: Vec<String>, look: Look) -> 
     let left = a.updates.unwrap_or(u64::MAX);
     let mut view = View::new(a, vec![Shown::default()], notes, look);
     let before = host.sample()?;
-    show(&mut view, &mut One { host, before, left }, &interrupt)?;
+    show(&mut view, &mut One { host, described: Described::default(), before, left }, &interrupt)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -163,6 +164,7 @@ trait Feed {
 /// One host, asked each interval.
 struct One<'a> {
     host: &'a mut dyn Observe,
+    described: Described,
     before: Batch,
     left: u64,
 }
@@ -176,9 +178,10 @@ impl Feed for One<'_> {
         let before = std::mem::replace(&mut self.before, now.clone());
         // The end of what is played.
         if !view.paused && now.mono_ns > before.mono_ns {
-            let config = self.host.config()?;
-            let model = model::derive(&config, &self.host.collector(), &[before, now])?;
-            view.see(0, &config, model);
+            let collector = self.host.collector();
+            let config = self.described.of(self.host)?;
+            let model = model::derive(config, &collector, &[before, now])?;
+            view.see(0, config, model);
             self.left -= 1;
         }
         Ok(self.left > 0)

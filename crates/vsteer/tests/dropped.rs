@@ -70,8 +70,8 @@ fn record_keeps_one_capability_and_sees_vms_that_start_later() {
     let words = ["record", "--collector", "ebpf", "--events", "--interval", "100ms"];
     let running = Running(vsteer(&words, &to).stderr(Stdio::null()).spawn().unwrap());
     let pid = running.0.id();
-    // That thread starts after vsteer has dropped its privileges. (Another one waits for signals, and needs none.)
-    until("the thread that records switches", || of_threads(pid, "CapEff").len() > 2);
+    // That thread starts after vsteer has dropped its privileges. (One waits for signals, and one reads traces: they need none.)
+    until("the thread that records switches", || of_threads(pid, "CapEff").len() > 3);
     let tracing = std::fs::read_dir("/sys/devices/system/node")
         .map_or(0, |n| n.flatten().filter(|n| n.file_name().to_string_lossy().starts_with("node")).count())
         > 1;

@@ -14,6 +14,7 @@
 #define KERNEL_TYPE __attribute__((preserve_access_index))
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_DEAD 0x80
 #define TASK_RUNNING 0x0
 

@@ -5,8 +5,9 @@
 
 #include "histogram.h"
 
-#define RUNNERS 2048		/* who ran last on a pCPU: enough for as many switches within one wait; 64 KiB */
-#define CPU_SETS 16		/* distinct affinity sets that one pCPU may be in */
+/* Per pCPU, what user space has not read yet: 4096 switches are 128 KiB, and 0.2 s at 20,000 switches a second. */
+#define RUNNERS 4096
+#define WAITS 2048
 #define EVENTS_PER_BATCH 256
 
 /* At any instant a thread is exactly one of these. */
@@ -19,19 +20,20 @@ enum state { UNKNOWN = 0, RUNNING, READY, LIMITED, BLOCKED, ABSENT, STATES };
 struct slot {
 	u64 seq_first;
 	u32 tid;
-	u32 vm;			/* 1-based; 0: free slot */
+	u32 vm;			/* number of its VM, 1-based; 0: free slot */
 	u32 is_vcpu;
 	u32 state;
 	u32 cpu;		/* queued on, or ran on, last */
 	u32 counted_running;	/* is part of its VM's running count */
 	u32 woken;		/* this wait began with a wake-up */
-	u32 pad;
+	u32 clock;		/* its VM's, in running_clocks */
 	u64 since;		/* when `state` began */
 	u64 wait_since;		/* when the unbroken wait began */
 	u64 charge_since;	/* up to where the wait has been charged to somebody */
-	u64 charged_ns;		/* the sum of its blame, so that a reader can tell which of its waits a copy of that table holds */
+	u64 waits;		/* number of its records so far */
+	u64 charged_ns;		/* the sum of `ready` of its records */
+	u64 charged_mark;	/* charged_ns when the wait began */
 	u64 lag_mark;		/* the VM's running clock when ready began */
-	u64 idle_mark;		/* the affinity set's idle clock at charge_since */
 	u64 held_mark;		/* the queue's held clock when the wait began, or moved to this queue */
 	u64 held_ns;		/* how long quotas held it in this wait, on queues it has left */
 	u64 in_state[STATES];	/* ns, closed spells only */
@@ -52,17 +54,29 @@ struct slot {
 	u64 seq_last;
 };
 
-enum culprit_kind { CULPRIT_IDLE = 0, CULPRIT_VM, CULPRIT_PROCESS, CULPRIT_KERNEL, CULPRIT_PLACEMENT, CULPRIT_UNATTRIBUTED };
+enum culprit_kind { CULPRIT_IDLE = 0, CULPRIT_VM, CULPRIT_PROCESS, CULPRIT_KERNEL };
 
 struct culprit {
 	u32 kind;
-	u32 id;			/* VM index, or thread group id */
+	u32 id;			/* number of the VM, or thread group id */
 	char comm[16];
 };
 
 struct runner {
 	u64 since;
 	struct culprit who;
+};
+
+/* A wait, or the part of it on one pCPU, that is over. */
+struct wait {
+	u32 slot;		/* 1-based */
+	u32 tid;		/* slots are given to other threads */
+	u32 cpu;		/* where it waited */
+	u32 pad;
+	u64 number;		/* of the slot's records: 1, 2, 3, ... A gap says that records were lost */
+	u64 from, to;
+	u64 ready;		/* the last part of it; before that a quota held the thread */
+	u64 charged_ns;		/* that of the slot, with this record */
 };
 
 /* What one pCPU is doing. Written by that pCPU alone. */
@@ -72,19 +86,12 @@ struct pcpu {
 	u32 irq_depth;
 	u32 unseen;		/* switches that the kernel did not report and that were inferred from the next one */
 	u64 irq_since;
-	u32 idle_in;		/* bit i: counted as idle in memberships.set[i] */
+	u32 next_wait;		/* where the next wait is written */
 	u32 next;		/* where the next runner is written */
+	u32 most_tries;		/* the most steps that a loop took here, if more than one */
+	u32 pad;
 	struct runner runners[RUNNERS];
-};
-
-struct membership {
-	u32 count;
-	u32 set[CPU_SETS];	/* the affinity sets that contain this pCPU */
-};
-
-struct blame_key {
-	u32 slot;
-	struct culprit who;
+	struct wait waits[WAITS];
 };
 
 /* A switch, or a wake-up of a watched thread: 16 bytes. */

@@ -11,23 +11,19 @@
  *  - A thread that belongs to no VM must cost next to nothing. What it costs: a load that finds no task storage,
  *    one clock read, one store of 32 bytes into the pCPU's ring of recent runners.
  *
- *  - Blame is settled by the one who waited, when its wait ends: it walks the ring backwards over its wait and
- *    charges each runner. Nobody keeps lists of waiters, and a switch costs the same however many wait.
+ *  - Blame is settled in user space (src/blame). A wait that ends leaves one record; with the ring of runners it says
+ *    who ran meanwhile. So no hook has a loop, whatever waits and however long, and no table of culprits can fill.
  *
- *  - Lag ("ready while a sibling ran") and placement ("ready while an allowed pCPU idled") are differences of a
- *    clock that advances only while something holds: a VM's clock while >= 1 of its vCPUs runs, an affinity
- *    set's clock while >= 1 of its pCPUs idles. Such a clock is one 64-bit word, count and offset packed, so a
- *    compare-and-swap keeps it exact without a lock: see clock_step().
- *
- *  - Within one wait, the time in which an allowed pCPU idled is taken off all runners alike (the ring does not
- *    say when inside the wait the idling was). The sums are exact, the split among runners of that one wait is not.
+ *  - Lag ("ready while a sibling ran") is the difference of a clock that advances while at least one vCPU of the VM
+ *    runs. Such a clock is one 64-bit word, count and offset packed, so a compare-and-swap keeps it exact without a
+ *    lock: see clock_step().
  *
  * Limited: the kernel keeps, per task group and pCPU, a clock of how long a quota held threads of that queue
  * (throttled_clock_self and _self_time, since 6.6). What it advanced by during a wait is limited, the rest ready;
  * that holds however the kernel holds them (the whole queue set aside, or, since 6.18, each thread on its way to
  * user mode). Several threads of ONE task group on one pCPU share the clock: libvirt gives each vCPU a group of
  * its own, so there it is exact; elsewhere a thread that is ready while its neighbour in the group is held counts as
- * limited. The runners of a wait that was held first are charged for its last part, when it was ready.
+ * limited.
  *
  * Left out: real-time throttling (counts as ready).
  */
@@ -71,45 +67,13 @@ struct {
 	__type(value, struct pcpu);
 } pcpus SEC(".maps");
 
-/* Index: pCPU. Which affinity sets it is in; written by user space alone, sets are only ever added. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct membership);
-} memberships SEC(".maps");
-
-/* Index: slot (0-based). The affinity set of its thread, 1-based index into idle_clocks; 0: placement not told apart.
- * Beside the slot, not in it: user space changes it while the slot is being written here. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} affinity_sets SEC(".maps");
-
-/* Index: VM. Advances while at least one of its vCPUs runs. */
+/* Index: slot.clock. Advances while at least one of its vCPUs runs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
 } running_clocks SEC(".maps");
-
-/* Index: affinity set. Advances while at least one of its pCPUs idles. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} idle_clocks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct blame_key);
-	__type(value, u64);
-} blame SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -123,6 +87,11 @@ struct {
 	__uint(max_entries, 4096);
 } event_batches SEC(".maps");
 
+static __always_inline struct pcpu *pcpu_at(u32 cpu)
+{
+	return bpf_map_lookup_elem(&pcpus, &cpu);
+}
+
 /* ---- clocks ------------------------------------------------------------------------------------------------ */
 
 #define CLOCK_COUNT_SHIFT 54
@@ -135,10 +104,13 @@ static __always_inline u64 clock_read(u64 word, u64 now)
 	return ((word >> CLOCK_COUNT_SHIFT ? word + now : word)) & CLOCK_OFFSET_MASK;
 }
 
-/* One more (`step` = 1) or one fewer (-1) of whatever keeps the clock going. */
+/* One more (`step` = 1) or one fewer (-1) of whatever keeps the clock going. The only loop of all programs: a further step
+ * means that another pCPU has changed the word meanwhile. */
 static __always_inline void clock_step(u64 *word, int step, u64 now)
 {
-	for (int i = 0; i < CLOCK_TRIES; i++) {
+	int i;
+
+	for (i = 0; i < CLOCK_TRIES; i++) {
 		u64 old = *(volatile u64 *)word;
 		u64 count = old >> CLOCK_COUNT_SHIFT, offset = old & CLOCK_OFFSET_MASK;
 
@@ -153,8 +125,15 @@ static __always_inline void clock_step(u64 *word, int step, u64 now)
 		}
 		u64 new = count << CLOCK_COUNT_SHIFT | (offset & CLOCK_OFFSET_MASK);
 		if (__sync_val_compare_and_swap(word, old, new) == old)
-			return;
+			break;
 	}
+	if (!i)
+		return;
+	struct pcpu *here = pcpu_at(bpf_get_smp_processor_id());
+
+	/* With more than CLOCK_TRIES the step was not made. */
+	if (here && here->most_tries < i + 1)
+		here->most_tries = i + 1;
 }
 
 static __always_inline u64 clock_since(u64 *word, u64 mark, u64 now, u64 at_most)
@@ -174,19 +153,6 @@ static __always_inline struct slot *slot_at(u32 one_based)
 	u32 i = one_based - 1;
 
 	return one_based ? bpf_map_lookup_elem(&slots, &i) : 0;
-}
-
-static __always_inline struct pcpu *pcpu_at(u32 cpu)
-{
-	return bpf_map_lookup_elem(&pcpus, &cpu);
-}
-
-/* The clock that advances while a pCPU of the thread's affinity set idles. */
-static __always_inline u64 *idle_clock_of(u32 slot)
-{
-	u32 i = slot - 1, *set = bpf_map_lookup_elem(&affinity_sets, &i);
-
-	return set && *set ? bpf_map_lookup_elem(&idle_clocks, set) : 0;
 }
 
 static __always_inline u32 slot_of(struct task_struct *p)
@@ -214,31 +180,6 @@ static __always_inline void update_end(struct slot *s)
 
 /* ---- blame ------------------------------------------------------------------------------------------------- */
 
-/* What could be charged: `ns`, or nothing. */
-static __always_inline u64 charge(u32 slot, const struct culprit *who, u64 ns)
-{
-	struct blame_key key = { .slot = slot, .who = *who };
-	u64 *sum = bpf_map_lookup_elem(&blame, &key);
-
-	if (!ns)
-		return 0;
-	if (!sum) {
-		u64 zero = 0;
-
-		bpf_map_update_elem(&blame, &key, &zero, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&blame, &key);
-		if (!sum) { /* the table is full: what cannot be named is still counted */
-			__builtin_memset(&key.who, 0, sizeof(key.who));
-			key.who.kind = CULPRIT_UNATTRIBUTED;
-			sum = bpf_map_lookup_elem(&blame, &key);
-			if (!sum)
-				return 0;
-		}
-	}
-	__sync_fetch_and_add(sum, ns);
-	return ns;
-}
-
 /* `part` of `whole` of ns, for times below 2^40 ns (18 minutes); longer waits lose precision, not their order. */
 static __always_inline u64 scaled(u64 ns, u64 part, u64 whole)
 {
@@ -247,95 +188,39 @@ static __always_inline u64 scaled(u64 ns, u64 part, u64 whole)
 	return ns * per >> 20;
 }
 
-struct walk {
-	struct pcpu *c;
-	u64 from, to;	/* what is left of the wait */
-	u64 runners_ns;	/* what runners had of it */
-	u64 chargeable;	/* what they are charged for: the wait without placement */
-	u64 charged;	/* what they were */
-	u32 at;
-	u32 slot;
-	bool charging;
-};
-
-/* One runner, newest first. Called twice per wait: to sum what runners had, then to charge their part of it. */
-static long walk_step(u64 i, struct walk *w)
+/* The slot's thread was ready for the last `ready` ns before now, on its pCPU: says so to user space. The run-queue lock
+ * is held here with interrupts off, so nothing else writes into this pCPU's ring meanwhile. */
+static __always_inline void settle(struct slot *s, u32 slot, u64 ready, u64 now)
 {
-	struct runner *r = &w->c->runners[(w->at - 1 - (u32)i) % RUNNERS];
-	u64 began = r->since > w->from ? r->since : w->from;
+	u64 from = s->charge_since;
+	struct pcpu *here = pcpu_at(bpf_get_smp_processor_id());
 
-	if (began < w->to) {
-		u64 ns = w->to - began;
-
-		if (r->who.kind != CULPRIT_IDLE) {
-			if (!w->charging)
-				w->runners_ns += ns;
-			else
-				w->charged += charge(w->slot, &r->who, w->chargeable == w->runners_ns
-									       ? ns
-									       : scaled(ns, w->chargeable, w->runners_ns));
-		}
-		w->to = began;
-	}
-	return r->since <= w->from || !r->since;
-}
-
-/* Charges the last `wait` ns before `now`, during which the slot's thread was ready on its pCPU.
- * GAP(blame-walk): it looks at up to 2,048 runners twice while the run-queue lock is held. */
-__attribute__((noinline)) int settle_blame(u32 slot, u64 wait, u64 now)
-{
-	struct slot *s = slot_at(slot);
-
-	if (!s)
-		return 0;
-	struct culprit nobody = {};
-	struct pcpu *c = pcpu_at(s->cpu);
-	u64 whole = now > s->charge_since ? now - s->charge_since : 0;
-	u64 placement = 0;
-	u64 *idle = idle_clock_of(slot);
-
-	if (idle) {
-		placement = clock_since(idle, s->idle_mark, now, whole);
-		if (wait < whole)
-			placement = scaled(placement, wait, whole);
-		s->idle_mark = clock_read(*(volatile u64 *)idle, now);
-	}
 	s->charge_since = now;
-	if (!wait || !c)
-		return 0;
-	struct walk w = { .c = c, .from = now - wait, .to = now, .at = c->next, .slot = slot };
+	s->charged_ns += ready;
+	s->waits++;
+	/* One that a quota held all the time has a record too: it may have been taken for ready while it lasted. */
+	if (!here)
+		return;
+	struct wait *w = &here->waits[here->next_wait % WAITS];
 
-	if (placement < wait) {
-		bpf_loop(RUNNERS, walk_step, &w, 0);
-		u64 unknown = w.to > w.from ? w.to - w.from : 0;
-
-		w.chargeable = wait - placement;
-		if (unknown > w.chargeable)
-			unknown = w.chargeable;
-		w.chargeable -= unknown;
-		if (w.chargeable > w.runners_ns) { /* this pCPU idled, or nobody was seen */
-			placement += w.chargeable - w.runners_ns;
-			w.chargeable = w.runners_ns;
-		}
-		if (w.chargeable) {
-			w.to = now;
-			w.charging = true;
-			bpf_loop(RUNNERS, walk_step, &w, 0);
-		}
-		nobody.kind = CULPRIT_UNATTRIBUTED;
-		s->charged_ns += w.charged + charge(slot, &nobody, unknown);
-	}
-	nobody.kind = CULPRIT_PLACEMENT;
-	s->charged_ns += charge(slot, &nobody, placement);
-	return 0;
+	w->slot = slot;
+	w->tid = s->tid;
+	w->cpu = s->cpu;
+	w->number = s->waits;
+	w->from = from;
+	w->to = now;
+	w->ready = ready;
+	w->charged_ns = s->charged_ns;
+	barrier(); /* readers take `next_wait` to mean that all before it is written; GAP(arm-order) */
+	here->next_wait++;
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------- */
 
 static __always_inline void set_running(struct slot *s, bool running, u64 now)
 {
-	u32 vm = s->vm;
-	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
+	u32 of_vm = s->clock;
+	u64 *clock = bpf_map_lookup_elem(&running_clocks, &of_vm);
 
 	if (!clock || !s->is_vcpu || s->counted_running == running)
 		return;
@@ -375,17 +260,15 @@ static __always_inline u64 held_clock_of_any(struct cfs_rq *queue)
 	return ns;
 }
 
-static __always_inline void wait_begins(struct slot *s, u32 slot, struct task_struct *p, u64 now)
+static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u64 now)
 {
-	u32 vm = s->vm;
-	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
-	u64 *idle = idle_clock_of(slot);
+	u32 of_vm = s->clock;
+	u64 *clock = bpf_map_lookup_elem(&running_clocks, &of_vm);
 
 	if (clock)
 		s->lag_mark = clock_read(*(volatile u64 *)clock, now);
-	if (idle)
-		s->idle_mark = clock_read(*(volatile u64 *)idle, now);
 	s->charge_since = now;
+	s->charged_mark = s->charged_ns;
 	s->wait_since = now;
 	s->held_mark = held_clock(p->se.cfs_rq);
 	s->held_ns = 0;
@@ -400,11 +283,11 @@ static __always_inline u64 held_since(struct slot *s, struct cfs_rq *queue)
 
 static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_struct *p, u64 now)
 {
-	u32 vm = s->vm;
+	u32 of_vm = s->clock;
 	u64 wait = now > s->since ? now - s->since : 0;
-	u64 charged = s->charge_since > s->since ? s->charge_since - s->since : 0;
+	u64 charged = s->charged_ns - s->charged_mark;
 	u64 held = s->held_ns + held_since(s, p->se.cfs_rq);
-	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
+	u64 *clock = bpf_map_lookup_elem(&running_clocks, &of_vm);
 
 	if (held > wait)
 		held = wait;
@@ -417,7 +300,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 
 		s->lag_ns += held ? scaled(lag, ready, wait) : lag;
 	}
-	settle_blame(slot, ready > charged ? ready - charged : 0, now);
+	settle(s, slot, ready > charged ? ready - charged : 0, now);
 }
 
 static __always_inline void leave_state(struct slot *s, u32 slot, struct task_struct *p, u64 now)
@@ -436,7 +319,7 @@ static __always_inline void leave_state(struct slot *s, u32 slot, struct task_st
 		set_running(s, false, now);
 }
 
-static __always_inline void enter_state(struct slot *s, u32 slot, struct task_struct *p, u32 state, u32 cpu, u64 now)
+static __always_inline void enter_state(struct slot *s, struct task_struct *p, u32 state, u32 cpu, u64 now)
 {
 	s->state = state;
 	s->since = now;
@@ -444,7 +327,7 @@ static __always_inline void enter_state(struct slot *s, u32 slot, struct task_st
 	if (state == RUNNING)
 		set_running(s, true, now);
 	if (state == READY || state == LIMITED)
-		wait_begins(s, slot, p, now);
+		wait_begins(s, p, now);
 }
 
 static __always_inline void switched_out(struct slot *s, u32 slot, struct task_struct *p, bool can_run, u32 prev_state,
@@ -460,7 +343,7 @@ static __always_inline void switched_out(struct slot *s, u32 slot, struct task_s
 	if (s->state != RUNNING && s->state != UNKNOWN)
 		s->surprises++;
 	leave_state(s, slot, p, now);
-	enter_state(s, slot, p, to, cpu, now);
+	enter_state(s, p, to, cpu, now);
 	if (to == BLOCKED && !s->first_blocked)
 		s->first_blocked = now;
 	if (to == READY || to == LIMITED) {
@@ -487,7 +370,7 @@ static __always_inline void switched_in(struct slot *s, u32 slot, struct task_st
 		}
 	}
 	leave_state(s, slot, p, now);
-	enter_state(s, slot, p, RUNNING, cpu, now);
+	enter_state(s, p, RUNNING, cpu, now);
 	s->switches++;
 	update_end(s);
 }
@@ -511,30 +394,17 @@ static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, s
 		*(u64 *)&r->who.comm[0] = *(u64 *)&p->comm[0];
 		*(u64 *)&r->who.comm[8] = *(u64 *)&p->comm[8];
 	}
-	barrier(); /* readers take `next` to mean that all before it is written */
+	barrier(); /* readers take `next` to mean that all before it is written; GAP(arm-order) */
 	c->next++;
 }
 
-/* This pCPU begins or ceases to idle: step the clocks of the affinity sets it is in. */
-__attribute__((noinline)) int note_idle(u32 cpu, bool idle, u64 now)
+/* An event has room for ten bits of a state. Of states beyond them (a lock's sleep on PREEMPT_RT, a frozen task) it says that
+ * the thread does not want to run. */
+static __always_inline u32 recorded_state(u32 prev_state)
 {
-	struct membership *m = bpf_map_lookup_elem(&memberships, &cpu);
-	struct pcpu *c = pcpu_at(cpu);
+	u32 low = prev_state & ((1 << 10) - 1);
 
-	if (!m || !c)
-		return 0;
-	for (u32 i = 0; i < CPU_SETS; i++) {
-		if (i >= m->count)
-			break;
-		u32 set = m->set[i], bit = 1u << i;
-		u64 *clock = bpf_map_lookup_elem(&idle_clocks, &set);
-
-		if (!clock || !!(c->idle_in & bit) == idle)
-			continue;
-		c->idle_in ^= bit;
-		clock_step(clock, idle ? 1 : -1, now);
-	}
-	return 0;
+	return prev_state && !low ? TASK_UNINTERRUPTIBLE : low;
 }
 
 static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u32 next_tid, u64 now)
@@ -549,7 +419,7 @@ static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u3
 		n = 0;
 	b->events[n].ns = now;
 	b->events[n].next_tid = next_tid;
-	b->events[n].prev_tid_state = prev_tid | prev_state << 22;
+	b->events[n].prev_tid_state = prev_tid | recorded_state(prev_state) << 22;
 	b->cpu = cpu;
 	b->count = n + 1;
 	b->wake_ups += prev_state == EVENT_WOKEN;
@@ -568,8 +438,6 @@ static __always_inline void arrives(struct pcpu *c, u32 cpu, struct task_struct 
 	struct slot *s = slot_at(slot);
 	u32 tid = next->pid;
 
-	if (!tid != !c->current_tid || !c->next)
-		note_idle(cpu, !tid, now);
 	if (s)
 		switched_in(s, slot, next, cpu, now);
 	c->current_tid = tid;
@@ -614,6 +482,11 @@ static __always_inline int switched(bool preempt, struct task_struct *prev, stru
 
 	struct slot *s = slot_at(prev_slot);
 
+	if (s && c->irq_depth) {
+		/* Soft interrupts of PREEMPT_RT can be preempted. What is left of this one is not counted. */
+		s->overlap_ns += now - c->irq_since;
+		c->irq_depth = 0;
+	}
 	if (s)
 		switched_out(s, prev_slot, prev, preempt || prev_state == TASK_RUNNING, prev_state, cpu, now);
 	arrives(c, cpu, next, next_slot, now);
@@ -645,7 +518,7 @@ static __always_inline int woken(struct task_struct *p, bool record_events)
 
 	update_begin(s);
 	leave_state(s, slot, p, now);
-	enter_state(s, slot, p, READY, p->thread_info.cpu, now);
+	enter_state(s, p, READY, p->thread_info.cpu, now);
 	s->woken = 1;
 	s->wakeups++;
 	update_end(s);
@@ -718,7 +591,7 @@ static __always_inline int migrated(struct task_struct *p, int dest, bool per_cp
 
 		/* What it waited behind so far ran here; from now on another queue's quota clock counts. */
 		s->held_ns += held;
-		settle_blame(slot, part > held ? part - held : 0, now);
+		settle(s, slot, part > held ? part - held : 0, now);
 		s->held_mark = queue ? held_clock_of_any(queue) : 0;
 	}
 	s->cpu = dest;
@@ -897,7 +770,7 @@ int register_threads(struct bpf_iter__task *ctx)
 	s->since = now;
 	s->charge_since = now;
 	if (__sync_val_compare_and_swap(&s->state, UNKNOWN, state) == UNKNOWN && state == READY)
-		enter_state(s, *slot, p, READY, s->cpu, now);
+		enter_state(s, p, READY, s->cpu, now);
 	return 0;
 }
 

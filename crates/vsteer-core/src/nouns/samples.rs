@@ -142,7 +142,7 @@ pub enum Culprit {
     },
     /// The scheduler's placement: an allowed pCPU was idle during the wait.
     Placement,
-    /// Unknown: the wait was longer than the record of running threads.
+    /// Unknown: what ran then was overwritten before it was read.
     Unattributed,
 }
 

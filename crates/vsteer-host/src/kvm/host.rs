@@ -3,24 +3,26 @@
 //! The collector is either eBPF (`vsteer-bpf`: every state, blame, latencies) or polled schedstat (run and wait times
 //! only). A note says which one is in use, and why not the better one.
 //!
-//! A sample reads only counters. vsteer reads the list of threads every two seconds, or sooner if a thread ended. It
-//! asks libvirt again only if a new QEMU appears or a caller wants the configuration. It reads the place of memory
-//! every ten seconds.
+//! A sample reads counters, and looks for processes that are new. vsteer reads the list of threads every two seconds, or
+//! sooner if a thread ended. It asks libvirt again only if a new QEMU appears or a caller wants the configuration. It
+//! reads the place of memory every ten seconds. Each of these looks takes at most a fortieth of the time.
 
 use super::config;
-use super::inventory::{Inventory, no_such_vm};
+use super::inventory::{Inventory, Thread, no_such_vm};
 use super::pressure;
 use super::slow::SlowCounters;
 use crate::backend::Timers;
 use crate::linux::schedstat::{Polled, Schedstat};
 use crate::linux::{files, pcpu, psi, task, topology};
 use crate::observe::{CollectorChoice, Observe};
-use crate::privilege::{CapabilitySet, EBPF, lacking, missing, name, proc_is_hidden, without};
+use crate::pace::Look;
+use crate::privilege::{CapabilitySet, EBPF, Kept, confine, lacking, missing, name, proc_is_hidden, without};
 use crate::root::Root;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Duration;
 use vsteer_bpf::{Observer, Watched};
-use vsteer_core::nouns::{Batch, Collector, HostConfig, VmSample};
+use vsteer_core::nouns::{Batch, Collector, HostConfig, Tid, VmId, VmSample};
 use vsteer_core::{Fault, FaultKind};
 
 /// What to observe, and how.
@@ -52,7 +54,8 @@ pub struct KvmHost {
     schedstat: Option<Schedstat>,
     watched: Vec<Watched>,
     pids: Vec<u32>,
-    scanned: Option<Instant>,
+    scanned: Option<Look>,
+    looked_for_new: Option<Look>,
     vanished: bool,
     /// Was the lack of room for threads already reported?
     crowded: bool,
@@ -78,6 +81,7 @@ impl KvmHost {
             watched: Vec::new(),
             pids: Vec::new(),
             scanned: None,
+            looked_for_new: None,
             vanished: false,
             crowded: false,
             slow: SlowCounters::default(),
@@ -90,7 +94,9 @@ impl KvmHost {
             return Err(no_such_vm(&host.options.vms, &there));
         }
         host.start_counting()?;
-        host.watch()?;
+        let (look, done) = Look::alone(|| host.watch());
+        done?;
+        host.scanned = Some(look);
         host.see_quotas_if_due();
         Ok(host)
     }
@@ -170,6 +176,7 @@ impl KvmHost {
         let mut room = self.options.ebpf.clone();
         // Makes room for twice as many threads, because workers appear and VMs start.
         room.threads = room.threads.max(threads as u32 * 2);
+        room.confine = Some(needs_nothing);
         match Observer::start(room).map_err(named) {
             Ok(observer) => self.ebpf = Some(observer),
             Err(fault) => self.without_ebpf(fault)?,
@@ -191,43 +198,71 @@ impl KvmHost {
         Ok(())
     }
 
+    /// The threads as collectors take them, with their processes.
+    fn watchable(&self, all: &[(usize, Vec<Thread>)]) -> Vec<(Watched, u32)> {
+        let inventory = &self.inventory;
+        let threads = all.iter().flat_map(|(i, threads)| threads.iter().map(|t| (&inventory.vms[*i].id, t)));
+        let of = |(vm, t): (&VmId, &Thread)| {
+            let affinity = task::affinity(&inventory.root, t.pid, t.tid)?;
+            Some((Watched { vm: vm.clone(), role: t.role, tid: t.tid, affinity }, t.pid))
+        };
+        threads.filter_map(of).collect()
+    }
+
     /// Gives the present list of threads to the collectors.
     fn watch(&mut self) -> Result<(), Fault> {
         let all = self.inventory.threads();
-        let inventory = &self.inventory;
-        (self.watched, self.pids) = all
-            .iter()
-            .flat_map(|(i, threads)| threads.iter().map(|t| (&inventory.vms[*i].id, t)))
-            .filter_map(|(vm, t)| {
-                let affinity = task::affinity(&inventory.root, t.pid, t.tid)?;
-                Some((Watched { vm: vm.clone(), role: t.role, tid: t.tid, affinity }, t.pid))
-            })
-            .unzip();
+        (self.watched, self.pids) = self.watchable(&all).into_iter().unzip();
         let begins = self.scanned.is_none();
-        (self.scanned, self.vanished) = (Some(Instant::now()), false);
+        self.vanished = false;
         let watched = self.ebpf.as_mut().map_or(Ok(()), |observer| observer.watch(&self.watched));
         match watched {
-            Ok(()) => {}
             Err(fault) if begins => self.without_ebpf(fault)?,
-            // Never switch collectors during a recording: their counters are not comparable. Threads without room are
-            // left out.
-            Err(fault) if !self.crowded => {
-                eprintln!("vsteer: no longer measures some threads: {fault}");
-                self.inventory.note(format!("vsteer does not measure some threads: {fault}"));
-                self.crowded = true;
-            }
-            Err(_) => {}
+            told => self.say_if_crowded(told),
         }
-        if let Some(schedstat) = &mut self.schedstat {
-            let polled = self.watched.iter().zip(&self.pids).map(|(w, pid)| Polled {
-                vm: w.vm.clone(),
-                role: w.role,
-                pid: *pid,
-                tid: w.tid,
-            });
-            schedstat.watch(&polled.collect::<Vec<_>>());
-        }
+        self.poll();
         Ok(())
+    }
+
+    /// Adds VMs that have just started to what the collectors count. Returns whether there were any.
+    fn watch_new(&mut self) -> bool {
+        self.inventory.add_new();
+        let all = self.inventory.new_threads();
+        let known: BTreeSet<Tid> = self.watched.iter().map(|w| w.tid).collect();
+        let new: Vec<(Watched, u32)> =
+            self.watchable(&all).into_iter().filter(|(w, _)| !known.contains(&w.tid)).collect();
+        if new.is_empty() {
+            return false;
+        }
+        let (new, pids): (Vec<Watched>, Vec<u32>) = new.into_iter().unzip();
+        let told = self.ebpf.as_mut().map_or(Ok(()), |observer| observer.watch_more(&new));
+        self.say_if_crowded(told);
+        self.watched.extend(new);
+        self.pids.extend(pids);
+        self.poll();
+        true
+    }
+
+    /// Never switches collectors during a recording: their counters are not comparable. Threads without room are left out.
+    fn say_if_crowded(&mut self, watched: Result<(), Fault>) {
+        let Err(fault) = watched else { return };
+        if !self.crowded {
+            eprintln!("vsteer: no longer measures some threads: {fault}");
+            self.inventory.note(format!("vsteer does not measure some threads: {fault}"));
+            self.crowded = true;
+        }
+    }
+
+    /// Gives the threads to the collector that polls them.
+    fn poll(&mut self) {
+        let Some(schedstat) = &mut self.schedstat else { return };
+        let polled = self.watched.iter().zip(&self.pids).map(|(w, pid)| Polled {
+            vm: w.vm.clone(),
+            role: w.role,
+            pid: *pid,
+            tid: w.tid,
+        });
+        schedstat.watch(&polled.collect::<Vec<_>>());
     }
 
     fn see_quotas_if_due(&mut self) {
@@ -237,12 +272,25 @@ impl KvmHost {
         }
     }
 
+    fn look_for_new_if_due(&mut self) {
+        if self.looked_for_new.is_none_or(|look| look.is_older(Duration::ZERO)) {
+            let (look, any) = Look::alone(|| self.watch_new());
+            // Where VMs start all the time, the work that they make does not put off the next look.
+            self.looked_for_new = (!any).then_some(look);
+        }
+    }
+
     fn rescan_if_due(&mut self) -> Result<(), Fault> {
-        let age = self.scanned.map_or(Duration::MAX, |at| at.elapsed());
-        if age > RESCAN || (self.vanished && age > RESCAN_VANISHED) {
-            self.inventory.refresh();
-            self.watch()?;
-            self.see_quotas_if_due();
+        let least = if self.vanished { RESCAN_VANISHED } else { RESCAN };
+        if self.scanned.is_none_or(|look| look.is_older(least)) {
+            let (look, done) = Look::alone(|| {
+                self.inventory.refresh();
+                let done = self.watch();
+                self.see_quotas_if_due();
+                done
+            });
+            self.scanned = Some(look);
+            done?;
         }
         Ok(())
     }
@@ -268,12 +316,12 @@ impl Observe for KvmHost {
     }
 
     fn sample(&mut self) -> Result<Batch, Fault> {
-        self.rescan_if_due()?;
+        self.look_for_new_if_due();
         let mut batch = match (&self.ebpf, &mut self.schedstat) {
             (Some(observer), _) => {
                 let unix_ns = now_ns(ClockId::Realtime);
                 let reading = observer.read()?;
-                self.vanished |= reading.threads.len() < self.watched.len();
+                self.vanished |= reading.ended > 0;
                 Batch {
                     mono_ns: reading.mono_ns,
                     unix_ns,
@@ -308,8 +356,15 @@ impl Observe for KvmHost {
             sample.timers = timers.get(&vm.id).copied();
             sample.memory_by_node = self.slow.memory_by_node(&self.inventory, vm);
         }
+        // After the reading, which has the last counts of threads that have ended.
+        self.rescan_if_due()?;
         Ok(batch)
     }
+}
+
+/// For a thread that needs nothing but memory.
+fn needs_nothing() -> Result<(), Fault> {
+    confine(Kept { capabilities: CapabilitySet::empty(), writes_elsewhere: false }, &[]).map(drop)
 }
 
 /// The fault, with the capabilities that are missing.

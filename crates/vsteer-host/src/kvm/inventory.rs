@@ -18,13 +18,17 @@ use crate::linux::task;
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vsteer_core::limits;
 use vsteer_core::nouns::{Manager, Role, Tid, VmId};
 use vsteer_core::{Fault, FaultKind};
 
 /// If a QEMU is younger than this, its libvirt may not list it as active yet.
 const YOUNG_S: u64 = 60;
+/// A process that is new may be about to become a VMM. After this time it has.
+const SETTLED: Duration = Duration::from_secs(1);
+/// At this age the threads of a VMM have their names.
+const NAMED_S: f64 = 3.0;
 
 /// A VM with its process.
 #[derive(Debug, Clone)]
@@ -72,7 +76,13 @@ pub struct Inventory {
     names: Vec<String>,
     clients: Vec<Client>,
     considered: BTreeSet<(u32, u64)>,
+    /// When each process was first seen.
+    processes: BTreeMap<u32, Instant>,
     roles: BTreeMap<(u32, Tid), Role>,
+    /// Young processes of which all vCPUs have been found.
+    listed: BTreeSet<u32>,
+    /// Of how many VMs a note said this.
+    said: BTreeMap<String, usize>,
     /// What the kernel or a monitor said of the vCPUs of a process; `None` if the threads' names tell, or nothing does.
     told_vcpus: BTreeMap<(u32, u64), Option<BTreeMap<Tid, u32>>>,
 }
@@ -97,7 +107,10 @@ impl Inventory {
             names,
             clients: uris.iter().map(|uri| Client::new(uri, false)).collect(),
             considered: BTreeSet::new(),
+            processes: BTreeMap::new(),
             roles: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            said: BTreeMap::new(),
             told_vcpus: BTreeMap::new(),
         }
     }
@@ -110,6 +123,25 @@ impl Inventory {
             self.notes.push(text);
             if self.notes.len() == limits::NOTES {
                 self.notes.push(format!("vsteer makes no more than {} notes", limits::NOTES));
+            }
+        }
+    }
+
+    /// Adds what `of` says of each VM: in one note for all of which it says the same.
+    fn note_of_each(&mut self, vms: &[Vm], of: fn(&Vm) -> Vec<String>) {
+        let mut says: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for vm in vms {
+            of(vm).into_iter().for_each(|what| says.entry(what).or_default().push(&vm.name));
+        }
+        for (what, names) in says {
+            if self.said.len() >= limits::NOTES && !self.said.contains_key(&what) {
+                return;
+            }
+            // Where VMs come and go, it is said again when there are twice as many.
+            let said = self.said.entry(what.clone()).or_default();
+            if names.len() >= (2 * *said).max(1) {
+                *said = names.len();
+                self.note(format!("{}: {what}", listed(&names)));
             }
         }
     }
@@ -171,8 +203,16 @@ impl Inventory {
             }
         }
         self.vhosts = vhosts;
+        self.considered.retain(|process| now.contains(process));
+        self.listed.clear();
         self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
         self.told_vcpus.retain(|process, _| now.contains(process));
+        let is_untold = |vm: &Vm| !self.told_vcpus.contains_key(&(vm.process.pid, vm.process.start_ticks));
+        if self.vms.iter().any(is_untold) {
+            let mut vms = std::mem::take(&mut self.vms);
+            self.tell_vcpus(&mut vms);
+            self.vms = vms;
+        }
         // vCPUs may have been plugged in, or have run for the first time.
         let named = |pid: u32| {
             let of_process = (pid, Tid(0))..=(pid, Tid(u32::MAX));
@@ -190,18 +230,51 @@ impl Inventory {
         }
     }
 
+    /// Adds VMs that have started since the last look, in little time. Forgets none. Those of libvirt come at the next
+    /// refresh: libvirt describes them.
+    pub fn add_new(&mut self) {
+        if self.connect.is_some() {
+            return;
+        }
+        let (now, pids) = (Instant::now(), processes::pids(&self.root));
+        let there: BTreeSet<u32> = pids.iter().copied().collect();
+        self.processes.retain(|pid, _| there.contains(pid));
+        let is_unsettled = |pid: &u32| now - *self.processes.entry(*pid).or_insert(now) < SETTLED;
+        let mut unsettled: Vec<u32> = pids.into_iter().filter(is_unsettled).collect();
+        let known: BTreeSet<u32> = self.considered.iter().map(|(pid, _)| *pid).collect();
+        unsettled.retain(|pid| !known.contains(pid));
+        if unsettled.is_empty() {
+            return;
+        }
+        let found = processes::find_among(&self.root, &unsettled, &vmms::holders_among_few(&self.root));
+        let is_unlisted = |q: &Process| !matches!(q.origin, Origin::Libvirt | Origin::KubeVirt);
+        let new: Vec<Process> = found.qemus.into_iter().filter(is_unlisted).collect();
+        if new.is_empty() {
+            return;
+        }
+        self.considered.extend(new.iter().map(|q| (q.pid, q.start_ticks)));
+        let mut vms = std::mem::take(&mut self.vms);
+        vms.extend(new.into_iter().map(unlisted));
+        self.vms = self.finished(vms);
+    }
+
     /// The QEMUs about which vsteer need not ask libvirt again: all except young ones that libvirt does not
     /// list yet.
     fn settled(&self, qemus: &[Process], listed: &[(Manager, Listed)]) -> BTreeSet<(u32, u64)> {
-        let uptime = task::text(&self.root, "/proc/uptime").unwrap_or_default();
-        let uptime_s: f64 = uptime.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(f64::MAX);
-        let ticks = rustix::param::clock_ticks_per_second();
+        let uptime_s = self.uptime_s();
         let awaited = |q: &&Process| {
-            let age_s = uptime_s - q.start_ticks as f64 / ticks as f64;
             let known = listed.iter().any(|(_, l)| Some(l.uuid.as_str()) == q.line.uuid.as_deref());
-            !self.clients.is_empty() && q.origin == Origin::Libvirt && !known && age_s < YOUNG_S as f64
+            !self.clients.is_empty()
+                && q.origin == Origin::Libvirt
+                && !known
+                && age_s(uptime_s, q) < YOUNG_S as f64
         };
         qemus.iter().filter(|q| !awaited(q)).map(|q| (q.pid, q.start_ticks)).collect()
+    }
+
+    fn uptime_s(&self) -> f64 {
+        let uptime = task::text(&self.root, "/proc/uptime").unwrap_or_default();
+        uptime.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(f64::MAX)
     }
 
     fn join(&mut self, mut qemus: Vec<Process>, listed: Vec<(Manager, Listed)>) -> Vec<Vm> {
@@ -238,26 +311,14 @@ impl Inventory {
             qemus.sort_by_key(|q| (q.is_a_persons(), q.start_ticks));
             vms.extend(qemus.into_iter().map(unlisted));
         }
+        self.finished(vms)
+    }
+
+    /// The VMs that the caller asked for, in order, with what is known of their vCPUs.
+    fn finished(&mut self, mut vms: Vec<Vm>) -> Vec<Vm> {
         self.tell_apart(&mut vms);
         vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, &vm.name, &vm.id)));
-        for vm in &vms {
-            match &vm.manager {
-                Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
-                    "vsteer is not connected to the libvirt of VM {:?}: it measures the VM, but can change it only with \
-                    --connect URI",
-                    vm.name
-                )),
-                Manager::Proxmox(_) | Manager::KubeVirt | Manager::Kata => {
-                    self.note(format!("VM {:?}: support for {:?} is untried: compare before you rely on it", vm.name, vm.manager));
-                }
-                _ => {}
-            }
-        }
-        for vm in vms.iter().filter(|vm| vm.domain.is_none()) {
-            if let Some(Err(why)) = &vm.process.line.topology {
-                self.note(format!("VM {:?}: cannot tell the topology that its guest sees: {why}", vm.name));
-            }
-        }
+        self.note_of_each(&vms, limits_of_knowledge);
         vms.sort_by(|a, b| a.id.cmp(&b.id));
         self.tell_vcpus(&mut vms);
         vms
@@ -283,13 +344,16 @@ impl Inventory {
     /// Finds the vCPUs of VMs whose threads' names do not show them: the kernel may know, or the VM's monitor.
     fn tell_vcpus(&mut self, vms: &mut [Vm]) {
         // However many processes pose as VMs: the others are asked at the next look.
-        let end = Instant::now() + limits::MONITORS_TIME;
+        let (end, uptime_s) = (Instant::now() + limits::MONITORS_TIME, self.uptime_s());
         let these = vms.iter().map(|vm| vm.process.pid).collect();
         let mut of_kernel = None;
         for vm in vms.iter_mut() {
             let key = (vm.process.pid, vm.process.start_ticks);
             if let Some(told) = self.told_vcpus.get(&key) {
                 vm.asked = told.clone();
+                continue;
+            }
+            if self.root.is_live() && age_s(uptime_s, &vm.process) < NAMED_S {
                 continue;
             }
             let told = if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
@@ -376,6 +440,30 @@ impl Inventory {
         all
     }
 
+    /// The threads of VMs that have just started, as far as their names say what they are.
+    pub fn new_threads(&mut self) -> Vec<(usize, Vec<Thread>)> {
+        let uptime_s = self.uptime_s();
+        let mut all = Vec::new();
+        for (i, vm) in self.vms.iter().enumerate() {
+            let is_young = age_s(uptime_s, &vm.process) < NAMED_S;
+            if !is_young || self.listed.contains(&vm.process.pid) {
+                continue;
+            }
+            let mut threads = self.threads_of(vm);
+            threads.retain(|t| t.role != Role::Worker);
+            all.push((i, threads));
+        }
+        for (i, threads) in &all {
+            let vcpus = || threads.iter().filter(|t| t.role.vcpu().is_some());
+            // Once there are vCPUs, the next look finds the others.
+            if vcpus().next().is_some() && vcpus().all(|t| self.roles.contains_key(&(t.pid, t.tid))) {
+                self.listed.insert(self.vms[*i].process.pid);
+            }
+            self.roles.extend(threads.iter().map(|t| ((t.pid, t.tid), t.role)));
+        }
+        all
+    }
+
     /// The present threads of one VM.
     pub fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
         let pid = vm.process.pid;
@@ -410,6 +498,45 @@ impl Inventory {
         let cgroup = self.cgroups.of_thread(&self.root, known.pid, tid);
         Some(roles::role(known, tid, comm, cgroup.as_deref()))
     }
+}
+
+/// Names of VMs, few of many.
+fn listed(names: &[&str]) -> String {
+    const NAMED: usize = 3;
+    let quoted = names.iter().take(NAMED).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        1 => format!("VM {quoted}"),
+        n if n <= NAMED => format!("VMs {quoted}"),
+        n => format!("VMs {quoted} and {} more", n - NAMED),
+    }
+}
+
+/// What vsteer does not know of a VM, or cannot do with it.
+fn limits_of_knowledge(vm: &Vm) -> Vec<String> {
+    let mut all = Vec::new();
+    match &vm.manager {
+        Manager::Libvirt(uri) if uri.is_empty() => all.push(
+            "vsteer is not connected to the libvirt of this VM: it measures the VM, but can change it only with \
+             --connect URI"
+                .to_owned(),
+        ),
+        Manager::Proxmox(_) => all.push(untried("Proxmox VE")),
+        Manager::KubeVirt => all.push(untried("KubeVirt")),
+        Manager::Kata => all.push(untried("Kata Containers")),
+        _ => {}
+    }
+    if let (None, Some(Err(why))) = (&vm.domain, &vm.process.line.topology) {
+        all.push(format!("cannot tell the topology that the guest sees: {why}"));
+    }
+    all
+}
+
+fn untried(manager: &str) -> String {
+    format!("support for {manager} is untried: compare before you rely on it")
+}
+
+fn age_s(uptime_s: f64, process: &Process) -> f64 {
+    uptime_s - process.start_ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// The number of an I/O thread.

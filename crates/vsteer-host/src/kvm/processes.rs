@@ -13,7 +13,7 @@
 use super::command_line::{self, CommandLine};
 use super::readconfig;
 use super::roles::vhost_of;
-use super::vmms;
+use super::vmms::{self, Holders};
 use crate::linux::task::{self, text};
 use crate::root::Root;
 use std::collections::BTreeMap;
@@ -75,15 +75,24 @@ pub struct Found {
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
 }
 
-/// Looks at all processes. A process that ends during the look is left out.
-pub fn find(root: &Root) -> Found {
-    let mut found = Found::default();
-    let vhosts_apart = vhosts_are_processes(&text(root, "/proc/sys/kernel/osrelease").unwrap_or_default());
-    let holders = vmms::holders(root);
+/// The numbers of all processes, ascending.
+pub fn pids(root: &Root) -> Vec<u32> {
     let mut pids: Vec<u32> =
         root.names("/proc").unwrap_or_default().iter().filter_map(|n| n.parse().ok()).collect();
     pids.sort_unstable();
-    for pid in pids {
+    pids
+}
+
+/// Looks at all processes. A process that ends during the look is left out.
+pub fn find(root: &Root) -> Found {
+    find_among(root, &pids(root), &vmms::holders(root))
+}
+
+/// Looks at these processes.
+pub fn find_among(root: &Root, pids: &[u32], holders: &Holders) -> Found {
+    let mut found = Found::default();
+    let vhosts_apart = vhosts_are_processes(&text(root, "/proc/sys/kernel/osrelease").unwrap_or_default());
+    for &pid in pids {
         let Some(arguments) = command_line_of(root, pid) else { continue };
         if arguments.is_empty() {
             // Any process can take such a name.
@@ -99,7 +108,7 @@ pub fn find(root: &Root) -> Found {
         let arguments: Vec<String> =
             arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
         let arguments = with_files(root, arguments);
-        let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
+        let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, holders, pid, &arguments));
         let Some(line) = line else { continue };
         let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
         let cgroup = text(root, &format!("/proc/{pid}/cgroup")).unwrap_or_default();

@@ -109,7 +109,8 @@ pub fn affinity(root: &Root, pid: u32, tid: Tid) -> Option<CpuSet> {
         && let Ok(mask) = rustix::thread::sched_getaffinity(Some(who))
     {
         let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|c| mask.is_set(*c)).map(|c| c as u32);
-        return Some(cpus.collect());
+        // Not the thousand others that there may be: thousands of threads are asked.
+        return Some(cpus.take(mask.count() as usize).collect());
     }
     allowed_list(&text(root, &format!("/proc/{pid}/task/{}/status", tid.0))?)
 }

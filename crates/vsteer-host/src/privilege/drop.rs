@@ -1,7 +1,8 @@
 //! Gives up capabilities, for good.
 //!
 //! Capabilities belong to a thread, and threads and programs that it starts later inherit what it has. So a command
-//! drops them while it has one thread. `no_new_privs` and the bounding set keep a program that it starts later (the
+//! drops them before it starts a thread that needs some. One that was started before must call this itself, as the
+//! thread that reads the observer's traces does. `no_new_privs` and the bounding set keep a program that it starts later (the
 //! libvirt helper) from getting them back, even as root.
 
 use super::{CapabilitySet, writes};
@@ -23,7 +24,8 @@ pub struct Kept {
 }
 
 /// Drops all other capabilities. From now on this process can write only beneath these folders, unless it needs to
-/// write elsewhere; a kernel without Landlock allows more. Call this before a second thread starts.
+/// write elsewhere; a kernel without Landlock allows more. It holds for this thread and those that it starts
+/// from now on.
 /// Returns whether writing is limited.
 ///
 /// # Errors

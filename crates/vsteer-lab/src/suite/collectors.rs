@@ -2,7 +2,7 @@
 //!
 //! Both record the same 20 s. Per vCPU, ready plus limited (polling cannot separate them) must agree within 1
 //! % of each other or 0.1 % of the window. The residual of eBPF's four states must be within 0.5 %. This is
-//! done without a quota, with one per vCPU, and with one for a whole VM of four vCPUs.
+//! done without a quota, and with nested ones: one per vCPU, one for a whole VM, and one above all VMs.
 //!
 //! The window of each vCPU begins and ends with a sample at which it does not wait. The reason: schedstat
 //! counts a wait only when it ends. Waits of 200 ms occur. One that is open at the window's end would be
@@ -12,7 +12,7 @@ use super::surroundings::Watch;
 use super::{Bench, Case, Evidence, Findings, Minutes};
 use crate::contention::Lab;
 use crate::drive::Vsteer;
-use crate::libvirtd;
+use crate::{libvirtd, partition};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +28,8 @@ use vsteer_record::Recording;
 const SECONDS: u64 = 20;
 /// If a VM's quota is used up, at least this part of its time must be limited.
 const LIMITED_LEAST: f64 = 0.2;
+/// The quota above all VMs, in pCPUs: a little less than those of the VMs together.
+const ABOVE_ALL: f64 = 1.05;
 /// Length of the recording, so that windows of the required length can begin and end between waits.
 const RECORDED: u64 = 45;
 
@@ -51,13 +53,15 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         let plain = window(bench, v, "no quota", &mut findings)?;
         let (two, four) = (name_of(lab, 2), name_of(lab, 4));
         libvirtd::virsh(lab.dir(), &["schedinfo", &two, "--live", "--set", "vcpu_quota=30000"])?;
+        libvirtd::virsh(lab.dir(), &["schedinfo", &two, "--live", "--set", "global_quota=50000"])?;
         libvirtd::virsh(lab.dir(), &["schedinfo", &four, "--live", "--set", "global_quota=60000"])?;
+        partition::limit(&lab.state().partition(), ABOVE_ALL)?;
         let pids = lab.state().vms.iter().filter_map(|vm| Some(libvirtd::pid_of(lab.dir(), &vm.name)?.pid));
         let watch = Watch::start(&pids.collect::<Vec<_>>())?;
         let limited = window(bench, v, "quotas", &mut findings)?;
         let disturbed = watch.end()?.disturbed();
         for (vm, what) in
-            [(&two, "per-vCPU quota of 0.3 pCPUs"), (&four, "whole-VM quota of 0.6 pCPUs on 4 vCPUs")]
+            [(&two, "0.3 pCPUs per vCPU and 0.5 for the VM"), (&four, "0.6 pCPUs for a VM of 4 vCPUs")]
         {
             let share =
                 limited["vms"].as_array().and_then(|all| all.iter().find(|x| x["name"] == vm.as_str()));

@@ -17,7 +17,9 @@ pub mod hostile;
 mod installed;
 mod judge;
 mod loops;
+pub mod many;
 mod openmp;
+mod oracle;
 mod prediction;
 mod realtime;
 mod service;
@@ -131,6 +133,8 @@ pub const CASES: &[Case] = &[
     loops::CASE,
     collectors::CASE,
     blame::CASE,
+    oracle::CASE,
+    many::CASE,
     crash::CASE,
     hostile::CASE,
     installed::CASE,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::pace::{Pace, due};
+use vsteer_host::pace::{Described, Pace, due};
 use vsteer_record::config::Config;
 
 /// How often to look whether a host has failed or a signal has come.
@@ -42,7 +42,7 @@ fn one(a: &Top, json: bool) -> Result<(), Fault> {
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
     only_watch(host.as_mut())?;
-    let mut before = host.sample()?;
+    let (mut before, mut described) = (host.sample()?, Described::default());
     let mut next = Instant::now();
     if !json {
         println!("{}", csv_header());
@@ -58,7 +58,8 @@ fn one(a: &Top, json: bool) -> Result<(), Fault> {
         if now.mono_ns <= before.mono_ns {
             continue;
         }
-        let model = model::derive(&host.config()?, &host.collector(), &[before, now.clone()])?;
+        let collector = host.collector();
+        let model = model::derive(described.of(host.as_mut())?, &collector, &[before, now.clone()])?;
         print_rows(None, now.unix_ns, &model, json);
         before = now;
         left -= 1;

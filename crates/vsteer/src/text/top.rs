@@ -4,6 +4,7 @@
 //! sums all worlds. The sum over vCPUs has a row of its own.
 
 use super::{one_line, percent};
+use std::collections::BTreeMap;
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::numa::load::home;
@@ -251,13 +252,14 @@ pub fn print_rows(host: Option<&str>, unix_ns: u64, model: &HostModel, json: boo
         return;
     }
     let of = host.map_or_else(String::new, |host| format!("{},", csv_cell(host)));
-    if let Some(line) = csv_host(unix_ns, model) {
-        println!("{of}{line}");
-    }
-    let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
+    let names: BTreeMap<&str, &str> =
+        model.vms.iter().map(|vm| (vm.id.0.as_str(), vm.name.as_str())).collect();
+    let mut lines = csv_host(unix_ns, model).map_or_else(String::new, |line| format!("{of}{line}\n"));
     for row in vm_rows(model) {
-        println!("{of}{}", csv_line(unix_ns, &name(&row.group), &row));
+        let name = names.get(row.group.as_str()).copied().unwrap_or(&row.group);
+        lines += &format!("{of}{}\n", csv_line(unix_ns, name, &row));
     }
+    print!("{lines}");
 }
 
 #[cfg(test)]

@@ -1,0 +1,211 @@
+//! Reads the kernel side's traces before they are overwritten: at each reading, and between them.
+
+use super::{Blame, Cause, Copied};
+use crate::clock::{now_ns, thread_cpu_ns};
+use crate::layout::{Pcpu, RUNNERS, Runner, WAITS, Wait};
+use crate::shared::Shared;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// Between two readings of the rings: as long as the fullest ring of a pCPU needs to fill by [`FILL`]. At most so long that a burst after
+/// a quiet time loses nothing either: 40,000 switches or 10,000 waits a second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+/// A quarter, so that one late look loses nothing.
+const FILL: usize = RUNNERS / 4;
+/// Between the readings, charging may take this part of a pCPU's time. The next reading does the rest.
+const PART: u32 = 20;
+const NICE: i32 = -20;
+
+/// How far the kernel side's rings have been read, and what was read but not charged yet.
+///
+/// Apart from [`Reader`], because a reading charges for a while, and rings that are not read meanwhile overflow.
+struct Rings {
+    ran: Arc<Shared<Pcpu>>,
+    runners_read: Vec<u32>,
+    waits_read: Vec<u32>,
+    taken_ns: u64,
+    /// Until the rings must be read again.
+    pause: Duration,
+    taken: Vec<Taken>,
+}
+
+/// What all rings held at one moment.
+struct Taken {
+    /// When they were read before.
+    before: u64,
+    waits: Vec<Vec<Wait>>,
+    /// Of each pCPU, with the number of those that were lost before them.
+    runners: Vec<(Vec<Runner>, u32)>,
+}
+
+impl Rings {
+    /// Takes all traces up to now.
+    fn take(&mut self) {
+        let (begun, before) = (now_ns(), self.taken_ns);
+        let mut most = 0;
+        let mut taken = Taken { before, waits: Vec::new(), runners: Vec::new() };
+        // The waits of all pCPUs first: who ran in a wait that has ended is in the rings that are read after it.
+        for cpu in 0..self.waits_read.len() {
+            // Waits that are lost show in the numbers of their threads.
+            let (waits, lost) = self.ran.waits(cpu as u32, &mut self.waits_read[cpu]);
+            most = most.max((waits.len() + lost as usize) * RUNNERS / WAITS);
+            taken.waits.push(waits);
+        }
+        for cpu in 0..self.runners_read.len() {
+            let runners = self.ran.runners(cpu as u32, &mut self.runners_read[cpu]);
+            most = most.max(runners.0.len() + runners.1 as usize);
+            taken.runners.push(runners);
+        }
+        self.taken.push(taken);
+        self.taken_ns = begun;
+        let fills = begun.saturating_sub(before) as f64 * FILL as f64 / most.max(1) as f64;
+        self.pause = Duration::from_nanos(fills as u64).clamp(PAUSES.0, PAUSES.1);
+    }
+}
+
+/// Reads the rings and charges what they hold.
+pub(crate) struct Reader {
+    rings: Arc<Mutex<Rings>>,
+    pub(crate) blame: Blame,
+}
+
+impl Reader {
+    pub(crate) fn of(ran: Arc<Shared<Pcpu>>, pcpus: u32) -> Reader {
+        let none = vec![0; pcpus as usize];
+        let rings = Rings {
+            ran,
+            runners_read: none.clone(),
+            waits_read: none,
+            taken_ns: now_ns(),
+            pause: PAUSES.0,
+            taken: Vec::new(),
+        };
+        Reader { rings: Arc::new(Mutex::new(rings)), blame: Blame::of(pcpus) }
+    }
+
+    /// Charges what was taken.
+    fn settle(&mut self, copied: Option<&BTreeMap<u32, Copied>>) {
+        let all = std::mem::take(&mut locked(&self.rings).taken);
+        for Taken { before, waits, runners } in all {
+            self.blame.begin_look();
+            waits.into_iter().for_each(|waits| self.blame.take_waits(waits));
+            for (cpu, runners) in runners.into_iter().enumerate() {
+                self.blame.take_switches(cpu as u32, runners, before);
+            }
+        }
+        self.blame.settle(copied);
+    }
+
+    /// What was charged since the last reading, with the slots as this one copied them (1-based) at `until`.
+    pub(crate) fn read(&mut self, copied: &BTreeMap<u32, Copied>, until: u64) -> Vec<(u32, Cause, i64)> {
+        locked(&self.rings).take();
+        self.settle(Some(copied));
+        self.blame.hand_out(until)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the rings if it is time; when to come again.
+fn take_if_due(rings: &Mutex<Rings>) -> Duration {
+    let mut rings = locked(rings);
+    // A reading may have read them meanwhile.
+    let since = Duration::from_nanos(now_ns().saturating_sub(rings.taken_ns));
+    if since < rings.pause {
+        return rings.pause - since;
+    }
+    rings.take();
+    rings.pause
+}
+
+/// Charges what was taken, unless a reading does. Returns how long this thread ran for it.
+fn settle_if_free(reader: &Mutex<Reader>) -> Duration {
+    let begun = thread_cpu_ns();
+    if let Ok(mut reader) = reader.try_lock() {
+        reader.settle(None);
+        reader.blame.trim(0);
+    }
+    Duration::from_nanos(thread_cpu_ns().saturating_sub(begun))
+}
+
+/// Gives this thread the lowest real-time priority, if it may have one, else the lowest nice value. It runs for some
+/// milliseconds a second, but where thousands of processes want the pCPUs, it must not come late.
+#[allow(unsafe_code)]
+fn come_in_time() {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads one sched_param through a valid pointer and does not keep the pointer. 0 is this thread.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const lowest) };
+    if done != 0 {
+        let _ = setpriority_process(Some(gettid()), NICE);
+    }
+}
+
+/// A thread that looks between the readings. It ends when this value is dropped.
+pub(crate) struct Keeper {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// `confine`: the thread calls it first. All that it needs later is memory.
+    ///
+    /// # Errors
+    /// If no thread can be started, or it cannot be confined.
+    pub(crate) fn start(
+        reader: &Arc<Mutex<Reader>>,
+        confine: Option<fn() -> Result<(), Fault>>,
+    ) -> Result<Keeper, Fault> {
+        let over = Arc::new(AtomicBool::new(false));
+        let (ends, reader) = (Arc::clone(&over), Arc::clone(reader));
+        let rings = Arc::clone(&locked(&reader).rings);
+        let (tell, told) = channel();
+        let look = move || {
+            come_in_time();
+            let confined = confine.map_or(Ok(()), |confine| confine());
+            let goes_on = confined.is_ok();
+            let _ = tell.send(confined);
+            let mut settles = Instant::now();
+            while goes_on && !ends.load(Ordering::Relaxed) {
+                let pause = take_if_due(&rings);
+                if settles <= Instant::now() {
+                    settles = Instant::now() + PART * settle_if_free(&reader);
+                }
+                let begun = Instant::now();
+                while begun.elapsed() < pause && !ends.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(pause.saturating_sub(begun.elapsed()));
+                }
+            }
+        };
+        let failed = |e: &dyn std::fmt::Display| {
+            Fault::new(FaultKind::Failed, "cannot start the thread that reads traces").because(e)
+        };
+        let thread = std::thread::Builder::new().name("vsteer-traces".to_owned()).spawn(look);
+        let keeper = Keeper { over, thread: Some(thread.map_err(|e| failed(&e))?) };
+        told.recv().map_err(|e| failed(&e))??;
+        Ok(keeper)
+    }
+
+    /// Has the thread ended, which only a fault of its own can cause?
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
