@@ -377,6 +377,10 @@ pub struct VmConfig {
     pub id: VmId,
     /// Its name, for people. May hold any character that the manager allows.
     pub name: String,
+    /// What its users call it elsewhere: `project` and `instance` (OpenStack, Incus), `flavour` (OpenStack), `namespace`
+    /// and `instance` (KubeVirt), `pod` and `sandbox` (Kata).
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub labels: std::collections::BTreeMap<String, String>,
     /// Who owns it.
     pub manager: Manager,
     /// How its instructions run; `None` where unknown.
@@ -437,6 +441,7 @@ impl VmConfig {
         VmConfig {
             id,
             name: name.into(),
+            labels: Default::default(),
             manager: Manager::Bare,
             accel: None,
             pid,

@@ -6,6 +6,10 @@
 //!
 //! Source: `hw/core/machine-smp.c`, `machine_parse_smp_config` (QEMU 9.2); `qapi/machine.json`, `SMPConfiguration`.
 //!
+//! A count of 0 counts as missing: QEMU took it so until 8.2, and later ones do not start with it.
+//!
+//! `tests/qemu_lines.txt` of `vsteer-host` holds the answers of a real QEMU.
+//!
 //! Left out: counts that do not make `maxcpus`, which QEMU took until 5.1. They give no topology.
 
 use crate::machine_type;
@@ -15,6 +19,8 @@ use crate::nouns::GuestTopology;
 /// and cores are parts of a socket.
 const SOCKETS: [&str; 3] = ["drawers", "books", "sockets"];
 const PARTS: [&str; 3] = ["dies", "clusters", "modules"];
+/// PCs have none of these levels; QEMU takes only 1.
+const NOT_OF_PCS: [&str; 3] = ["drawers", "books", "clusters"];
 /// Machine types of this version and later make cores where both sockets and cores are missing.
 const CORES_SINCE: (u32, u32) = (6, 2);
 /// Machine types before this version also took counts that do not make `maxcpus`.
@@ -22,20 +28,77 @@ const WHOLE_SINCE: (u32, u32) = (5, 2);
 /// More than QEMU allows on any machine.
 const VCPUS_MAX: u32 = 8_192;
 
+/// The counts of a command line; `None` is missing.
+struct Counts {
+    started: Option<u32>,
+    most: Option<u32>,
+    sockets: Option<u32>,
+    cores: Option<u32>,
+    threads: Option<u32>,
+    /// Drawers x books.
+    above: u32,
+    /// Dies x clusters x modules.
+    parts: u32,
+}
+
 /// The topology of a VM with these counts and this machine type.
 ///
 /// # Errors
 /// Why it cannot be told.
 pub fn topology(counts: &[(String, String)], machine: &str) -> Result<GuestTopology, String> {
-    let last = |key: &str| counts.iter().rev().find(|(k, _)| k == key).map(|(_, n)| n.as_str());
-    let given = |key: &str| last(key).map(|n| number(n).ok_or_else(|| not_a_number(key, n))).transpose();
+    let counts = read(counts, machine)?;
+    let topology = complete(&counts, machine)?;
+    let all = topology.sockets * topology.cores * topology.threads; // `guest` has bounded it.
+    match machine_type::vcpus_most(machine) {
+        Some(most) if all > most => Err(format!("{machine} has at most {most} vCPUs, and `-smp` has {all}")),
+        _ => Ok(topology),
+    }
+}
+
+/// The number of vCPUs that the VM starts with; `None` if the counts are not valid.
+pub fn started(counts: &[(String, String)]) -> Option<u32> {
+    let counts = read(counts, "").ok()?;
+    let levels = [counts.sockets, counts.cores, counts.threads].map(|n| n.unwrap_or(1));
+    let all = || levels.into_iter().chain([counts.above, counts.parts]).try_fold(1_u32, u32::checked_mul);
+    counts.started.or(counts.most).or_else(all)
+}
+
+fn read(counts: &[(String, String)], machine: &str) -> Result<Counts, String> {
+    let known = |key: &str| {
+        ["cpus", "maxcpus", "cores", "threads"].contains(&key)
+            || SOCKETS.contains(&key)
+            || PARTS.contains(&key)
+    };
+    if let Some((key, _)) = counts.iter().find(|(key, _)| !known(key)) {
+        return Err(format!("`-smp` has {:?}, which vsteer does not know", shortened(key)));
+    }
+    let given = |key: &str| -> Result<Option<u32>, String> {
+        let Some((_, text)) = counts.iter().rev().find(|(k, _)| k == key) else { return Ok(None) };
+        Ok(Some(number(text).ok_or_else(|| not_a_number(key, text))?).filter(|n| *n > 0))
+    };
     let product = |keys: &[&str]| -> Result<u32, String> {
         keys.iter().try_fold(1_u32, |all, key| all.checked_mul(given(key)?.unwrap_or(1)).ok_or_else(too_many))
     };
-    let (started, most) = (given("cpus")?, given("maxcpus")?);
-    let most = most.or(started);
-    let (sockets, cores, threads) = (given("sockets")?, given("cores")?, given("threads")?);
-    let (above, parts) = (product(&SOCKETS[..2])?, product(&PARTS)?);
+    for level in NOT_OF_PCS {
+        if machine_type::is_pc(machine) && given(level)?.is_some_and(|n| n > 1) {
+            return Err(format!("`-smp` has several {level}, which a PC does not have"));
+        }
+    }
+    let started = given("cpus")?;
+    Ok(Counts {
+        started,
+        most: given("maxcpus")?.or(started),
+        sockets: given("sockets")?,
+        cores: given("cores")?,
+        threads: given("threads")?,
+        above: product(&SOCKETS[..2])?,
+        parts: product(&PARTS)?,
+    })
+}
+
+/// Computes the counts that are missing.
+fn complete(counts: &Counts, machine: &str) -> Result<GuestTopology, String> {
+    let Counts { started, most, sockets, cores, threads, above, parts } = *counts;
     let older = machine_type::version(machine).is_some_and(|version| version < WHOLE_SINCE);
     if older && started != most && (cores.is_none() || threads.is_none()) {
         return Err("QEMU before 5.2 computed what `-smp` leaves out in other ways".to_owned());
@@ -102,14 +165,23 @@ fn too_many() -> String {
     "the counts of `-smp` are too large".to_owned()
 }
 
-/// A number as QEMU reads it: decimal, `0x10` or octal `020`; at least 1.
+/// A number as C's `strtoll` reads it: decimal, `0x10` or octal `020`, after blanks and a sign. QEMU keeps the lower 32
+/// bits. A number below 0 is larger there than any machine allows.
 fn number(text: &str) -> Option<u32> {
-    let number = match (text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")), text.strip_prefix('0')) {
-        (Some(hex), _) => u32::from_str_radix(hex, 16),
-        (None, Some(octal)) if !octal.is_empty() => u32::from_str_radix(octal, 8),
-        _ => text.parse(),
+    let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace());
+    let (negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    number.ok().filter(|n| *n > 0)
+    let (digits, radix) = match (text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")), text) {
+        (Some(hex), _) => (hex, 16),
+        (None, octal) if octal.len() > 1 && octal.starts_with('0') => (octal, 8),
+        (None, decimal) => (decimal, 10),
+    };
+    // A second sign is not a number; `from_str_radix` takes one.
+    let number =
+        digits.chars().all(|c| c.is_digit(radix)).then(|| i64::from_str_radix(digits, radix).ok())??;
+    Some(if negative { number.wrapping_neg() } else { number } as u32)
 }
 
 #[cfg(test)]
@@ -142,10 +214,12 @@ mod tests {
             ("2,maxcpus=8,sockets=4,dies=1,clusters=1,cores=1,threads=2", [4, 1, 2]),
             ("8,sockets=2,dies=2,cores=1,threads=2", [2, 2, 2]),
             ("0x8,sockets=1,cores=010", [1, 8, 1]),
-            ("8,drawers=2,books=2,sockets=1,cores=2", [4, 2, 1]),
+            (" +8,sockets=1,cores=0,threads=4294967298", [1, 4, 2]),
+            ("0,sockets=0", [1, 1, 1]),
         ] {
             assert_eq!(of(smp, "q35"), Some(expected), "{smp}");
         }
+        assert_eq!(of("8,drawers=2,books=2,sockets=1,cores=2", "s390-ccw-virtio"), Some([4, 2, 1]));
     }
 
     #[test]
@@ -163,15 +237,35 @@ mod tests {
     }
 
     #[test]
+    fn vcpus_at_the_start() {
+        for (smp, expected) in [
+            ("4,maxcpus=8", Some(4)),
+            ("0x4", Some(4)),
+            ("0,maxcpus=8", Some(8)),
+            ("sockets=2,dies=3", Some(6)),
+            ("x", None),
+        ] {
+            assert_eq!(started(&pairs(smp, "cpus")), expected, "{smp}");
+        }
+        assert_eq!(started(&[]), Some(1));
+    }
+
+    #[test]
     fn what_qemu_refuses_gives_no_topology() {
         let many = "sockets=1,cores=65536,threads=65536";
         for smp in [
-            "0",
             "x",
+            "4,",
+            "4,threads=",
+            "++4",
+            "4k",
+            "-4",
+            "8,sockets=1,cpu=8",
+            "8,clusters=2,sockets=1",
+            "289,sockets=1",
             many,
             "8,maxcpus=4,sockets=1,cores=4",
             "8,sockets=3",
-            "8,cores=0",
             "4294967295,sockets=65536,cores=65536,dies=4",
         ] {
             assert_eq!(of(smp, "pc-q35-7.2"), None, "{smp}");

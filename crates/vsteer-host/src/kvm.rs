@@ -11,6 +11,8 @@ pub mod elsewhere;
 pub mod host;
 pub mod identity;
 pub mod inventory;
+pub mod labels;
+pub mod memory;
 pub mod pressure;
 pub mod processes;
 pub mod qmp;

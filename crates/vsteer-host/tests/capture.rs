@@ -252,6 +252,38 @@ fn a_host_without_pressure_says_so() {
     assert!(missing["psi"].contains("no pressure files") && missing.contains_key("psi.vms"), "{missing:?}");
 }
 
+/// What the users of a VM call it stands in a path of its command line.
+#[test]
+fn labels_are_kept_and_redacted() {
+    for redact in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, folder) = (dir.path().join("machine"), dir.path().join("capture"));
+        machine(&root);
+        let line = "/opt/incus/bin/qemu-system-x86_64\0-name\0ledger\0-m\x0064\0-pidfile\0/run/incus/treasury_ledger/qemu.pid\0";
+        let stat = std::fs::read_to_string(root.join("proc/500/task/500/stat")).unwrap();
+        for (path, text) in [
+            ("cmdline", line),
+            ("cgroup", "0::/incus.service\n"),
+            ("status", "Name:\tq\nTgid:\t700\nUid:\t998\t998\t998\t998\n"),
+            ("task/700/comm", "qemu-system-x86\n"),
+            ("task/700/stat", &stat.replacen("500", "700", 1)),
+            ("task/700/cgroup", "0::/incus.service\n"),
+            ("task/700/status", "Name:\tq\nCpus_allowed_list:\t0-1\n"),
+            ("task/700/schedstat", "1000 0 5\n"),
+        ] {
+            file(&root, &format!("proc/700/{path}"), text);
+        }
+        assert_eq!(capture(&asked(&root, &folder, redact), &mut |_| false).unwrap().vms, 2);
+        let mut host = CapturedHost::open(&folder, &[]).unwrap();
+        let config = host.config().unwrap();
+        let vm = config.vms.iter().find(|vm| vm.pid == 700).unwrap();
+        let project = if redact { "label-1" } else { "treasury" };
+        assert_eq!(vm.labels.get("project").map(String::as_str), Some(project), "{:?}", vm.labels);
+        assert_eq!(vm.labels.get("instance"), Some(&vm.name));
+        assert_eq!(vm.name == "ledger", !redact);
+    }
+}
+
 #[test]
 fn a_redacted_capture_holds_none_of_the_names() {
     let (_dir, folder) = captured(true);

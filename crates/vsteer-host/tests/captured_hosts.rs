@@ -1,4 +1,4 @@
-//! Are VMs of managers that cannot be tried here told apart from their files? Small trees made here, as a Proxmox, a
+//! Are VMs of managers that cannot be tried here recognised by their files? Small trees made here, as a Proxmox, a
 //! KubeVirt and a systemd host with libvirt on version 2 cgroups and an older kernel would show them.
 
 use std::path::Path;
@@ -65,6 +65,10 @@ fn words(line: &str) -> Vec<&str> {
 
 fn shown(sockets: u32, cores: u32, threads: u32) -> Option<GuestTopology> {
     Some(GuestTopology { sockets, cores, threads })
+}
+
+fn labels(vm: &VmConfig) -> String {
+    vm.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -184,6 +188,7 @@ fn incus() {
     assert_eq!((vm.guest_topology, vm.memory_bytes), (shown(1, 64, 1), Some(4 << 30)));
     let vcpus: Vec<(u32, u32)> = vm.vcpus().map(|t| (t.role.vcpu().unwrap(), t.tid.0)).collect();
     assert_eq!(vcpus, [(0, 702), (1, 703)], "others have not run, or are another process's: {notes:?}");
+    assert_eq!(labels(vm), "instance=v1 project=default");
     // Elsewhere anybody can name a file: it is not read, and nothing is made up.
     let elsewhere = line.replace("/run/incus/v1/qemu.conf", "/dev/watchdog");
     tree.process(700, &words(&elsewhere), group);
@@ -191,6 +196,66 @@ fn incus() {
     let (host, notes) = tree.vms();
     assert_eq!((host.vms[0].memory_bytes, host.vms[0].guest_topology), (None, None));
     assert!(notes.iter().any(|n| n.contains("/dev/watchdog")), "{notes:?}");
+}
+
+/// The kernel cuts the names of three I/O threads, two of them to the same text. The thread with a whole name started last.
+#[test]
+fn cut_names_get_the_numbers_that_whole_names_leave() {
+    let tree = Tree::new("6.1.0\n");
+    let line = "qemu-system-x86_64 -name a,debug-threads=on -m 64 -object iothread,id=virtioscsi-disks-a \
+        -object iothread,id=iothread1 -object iothread,id=virtioscsi-disks-b";
+    tree.process(600, &words(line), "/vms.slice/a.scope");
+    let names = ["qemu-system-x86", "IO virtioscsi-d", "IO virtioscsi-d", "CPU 0/TCG", "IO iothread1"];
+    names.into_iter().zip(600..).for_each(|(comm, tid)| tree.thread(600, tid, comm, "/vms.slice/a.scope"));
+    let vm = &tree.vms().0.vms[0];
+    let role = |tid: u32| vm.threads.iter().find(|t| t.tid.0 == tid).unwrap().role;
+    assert_eq!([601, 602, 604].map(role), [2, 3, 1].map(Role::IoThread));
+}
+
+#[test]
+fn io_threads_of_cloud_hypervisor() {
+    let tree = Tree::new("6.1.0\n");
+    let line = "/usr/bin/cloud-hypervisor --api-socket /run/vm7.sock --cpus boot=2 --memory size=2G --disk path=/d --net tap=t";
+    tree.process(700, &words(line), "/vms.slice/vm7.scope");
+    let names = ["cloud-hyperviso", "vmm", "http-server", "_disk0_q0", "_net1_qp0", "vcpu0", "vcpu1"];
+    names.into_iter().zip(700..).for_each(|(comm, tid)| tree.thread(700, tid, comm, "/vms.slice/vm7.scope"));
+    tree.file("proc/700/status", "Name:\tcloud-hyperviso\nTgid:\t700\nUid:\t0\t0\t0\t0\n");
+    std::fs::create_dir_all(tree.dir.path().join("proc/700/fd")).unwrap();
+    std::os::unix::fs::symlink("anon_inode:kvm-vm", tree.dir.path().join("proc/700/fd/12")).unwrap();
+    std::fs::create_dir_all(tree.dir.path().join("sys/kernel/debug/kvm/700-12")).unwrap();
+    let vm = &tree.vms().0.vms[0];
+    assert_eq!(
+        (vm.name.as_str(), vm.guest_topology, vm.memory_bytes),
+        ("vm7", shown(1, 2, 1), Some(2 << 30))
+    );
+    let roles: Vec<Role> = vm.threads.iter().map(|t| t.role).collect();
+    let (worker, io) = (Role::Worker, Role::IoThread);
+    assert_eq!(roles, [Role::Vcpu(0), Role::Vcpu(1), Role::Emulator, worker, worker, io(1), io(2)]);
+}
+
+/// Two projects have an instance of the same name. A person's process that says it is one of them is not.
+#[test]
+fn incus_instances_of_one_name() {
+    let tree = Tree::new("6.12.9\n");
+    for (pid, project, user) in [(700, "shop", 998), (800, "my_blog", 998), (900, "bank", 1000)] {
+        let line = format!(
+            "qemu-system-x86_64 -S -name web,debug-threads=on -m 64 -pidfile /run/incus/{project}_web/qemu.pid"
+        );
+        tree.process(pid, &words(&line), "/system.slice/incus.service");
+        tree.file(
+            &format!("proc/{pid}/status"),
+            &format!("Name:\tq\nTgid:\t{pid}\nUid:\t{user}\t{user}\t{user}\t{user}\n"),
+        );
+        tree.thread(pid, pid, "qemu-system-x86", "/system.slice/incus.service");
+    }
+    let found: Vec<String> = tree.vms().0.vms.iter().map(labels).collect();
+    assert_eq!(found, ["instance=web project=shop", "instance=web project=my_blog", ""]);
+    for (given, found) in [("my_blog/web", 1), ("bank/web", 0), ("web", 3)] {
+        let mut inventory =
+            Inventory::new(Root::open(tree.dir.path()).unwrap(), None, vec![given.to_owned()]);
+        inventory.look().unwrap();
+        assert_eq!(inventory.vms.len(), found, "--vm {given}");
+    }
 }
 
 /// Kata runs a pod in a VM without libvirt. The shim that started it lives in the same group.
@@ -207,6 +272,7 @@ fn kata_is_not_kubevirt() {
     tree.file(&format!("sys/fs/cgroup{group}/cgroup.procs"), "799\n800\n");
     let vm = &tree.vms().0.vms[0];
     assert_eq!((&vm.manager, vm.guest_topology, &vm.cgroup), (&Manager::Kata, shown(8, 1, 1), &None));
+    assert_eq!(labels(vm), "pod=1 sandbox=a1b2");
 }
 
 #[test]
@@ -240,6 +306,13 @@ fn kubevirt(tree: &Tree) {
     assert!(host.vms[0].threads.iter().all(|t| t.tid != Tid(801)), "a user's process of that name");
     let vm = &host.vms[0];
     assert_eq!((&vm.manager, vm.id.0.as_str()), (&Manager::KubeVirt, uuid));
+    assert_eq!(labels(vm), "instance=vm namespace=ns");
+    for (given, found) in [("ns/vm", 1), ("vm", 1), ("ns_vm", 1), ("ns", 0), ("other/vm", 0)] {
+        let mut inventory =
+            Inventory::new(Root::open(tree.dir.path()).unwrap(), None, vec![given.to_owned()]);
+        inventory.look().unwrap();
+        assert_eq!(inventory.vms.len(), found, "--vm {given}");
+    }
     assert_eq!((&vm.cgroup, vm.weight), (&None, None), "virt-launcher lives in it too");
     assert!(vm.threads.iter().any(|t| t.role == Role::Vhost && t.tid == Tid(800)), "{:?}", vm.threads);
 }

@@ -47,6 +47,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
         VmConfig {
             id: vm_id(i),
             name: vm.name.clone(),
+            labels: Default::default(),
             manager: Manager::Bare,
             accel: None,
             pid,

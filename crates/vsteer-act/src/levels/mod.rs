@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, HostConfig, VmConfig};
 use vsteer_core::setting::Step;
+use vsteer_core::setting::argv::virsh_word;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
 use vsteer_host::hypervisors;
@@ -402,8 +403,10 @@ impl<'a> Keeper<'a> {
         if self.hosts.is_empty() {
             if let Some(first) = candidates.first() {
                 let name = self.names[first.vm];
+                let id = config.vms.iter().find(|vm| vm.name == name).map(|vm| vm.id.0.as_str());
+                let word = virsh_word(name, id);
                 notes.push(format!(
-                    "to move the VM: virsh migrate --live {name} qemu+ssh://OTHER/system (untried); for a plan, name hosts in [[host]]"
+                    "to move the VM: virsh migrate --live {word} qemu+ssh://OTHER/system (untried); for a plan, name hosts in [[host]]"
                 ));
             }
             return None;

@@ -127,6 +127,17 @@ pub fn shell_word(text: &str) -> String {
     if is_plain(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
+/// The word that names a VM in a command of virsh. virsh takes a word that begins with `--` for an option, and a number for
+/// the id of a running VM, so another word stands for such names.
+pub fn virsh_word(name: &str, uuid: Option<&str>) -> String {
+    let is_number = !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+    match uuid.filter(|_| is_number) {
+        Some(uuid) => shell_word(uuid),
+        None if name.starts_with('-') => shell_word(&format!("--domain={name}")),
+        None => shell_word(name),
+    }
+}
+
 /// Does a shell read it as it stands?
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-,+:=@%".contains(c))
@@ -160,6 +171,15 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         Argv::parse(text).unwrap().0
+    }
+
+    #[test]
+    fn names_for_virsh() {
+        let of = |name: &str| virsh_word(name, Some("63715d0b-76a4-4a2a-8db6-9bda3af71014"));
+        assert_eq!((of("web").as_str(), of("--live").as_str()), ("web", "--domain=--live"));
+        assert_eq!(of("-x; reboot"), "'--domain=-x; reboot'");
+        assert_eq!(of("7"), "63715d0b-76a4-4a2a-8db6-9bda3af71014");
+        assert_eq!((virsh_word("7", None).as_str(), of("7a").as_str()), ("7", "7a"));
     }
 
     #[test]

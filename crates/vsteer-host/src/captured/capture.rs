@@ -170,6 +170,9 @@ fn names(root: &Path, takings: &[Taking]) -> Result<Names, Fault> {
             if !vm.name.ends_with(&format!("-{}", vm.pid)) {
                 names.add("vm", &vm.name);
             }
+            // A flavour says what a VM is like, not whose it is.
+            let whose = vm.labels.iter().filter(|(key, value)| *key != "flavour" && *value != "default");
+            whose.for_each(|(_, value)| names.add("label", value));
         }
         for path in taking.seen.keys() {
             let defined = path.strip_prefix("/etc/libvirt/qemu/").and_then(|p| p.strip_suffix(".xml"));

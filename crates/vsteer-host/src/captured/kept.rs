@@ -209,7 +209,7 @@ fn more(facts: &CommandLine) -> String {
         Some(Accel::Tcg) => words.extend(["-accel".into(), "tcg".into()]),
         None => {}
     }
-    if let Some(bytes) = facts.memory_bytes {
+    if let Some(Ok(bytes)) = facts.memory {
         words.extend(["-m".into(), format!("size={bytes}b")]);
     }
     if let Some(nodes) = &facts.memory_nodes {
@@ -223,6 +223,9 @@ fn more(facts: &CommandLine) -> String {
         (facts.proxmox_id, facts.pid_file.as_deref().is_some_and(|f| f.contains("/qemu-server/")))
     {
         words.extend(["-pidfile".into(), format!("/var/run/qemu-server/{id}.pid")]);
+    }
+    if let Some(file) = facts.pid_file.as_deref().filter(|file| file.starts_with("/run/incus/")) {
+        words.extend(["-pidfile".into(), file.to_owned()]);
     }
     if facts.of_libvirt {
         // `reduced` keeps that there is a secret, in words that this backend does not take for libvirt's.

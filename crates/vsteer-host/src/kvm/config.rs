@@ -81,6 +81,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
     Some(VmConfig {
         id: vm.id.clone(),
         name: vm.name.clone(),
+        labels: vm.labels(),
         manager: vm.manager.clone(),
         accel,
         pid: vm.process.pid,
@@ -96,7 +97,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
         guest_topology: domain
             .and_then(super::xml::Domain::topology_shown)
             .or(line.topology.clone().and_then(Result::ok)),
-        memory_bytes: domain.and_then(|d| d.memory_bytes).or(line.memory_bytes),
+        memory_bytes: domain.and_then(|d| d.memory_bytes).or(line.memory.clone().and_then(Result::ok)),
         memory_nodes: match (&vm.manager, domain) {
             (Manager::Libvirt(_), Some(d)) => d.memory_nodes.clone(),
             _ => line.memory_nodes.clone(),

@@ -10,8 +10,8 @@
 
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
-use super::roles::{self, Known};
-use super::{identity, qmp, vmms, xml};
+use super::roles::{self, Known, Said};
+use super::{identity, labels, qmp, vmms, xml};
 use crate::actuate::Run;
 use crate::linux::cgroups::Cgroups;
 use crate::linux::task;
@@ -47,6 +47,14 @@ pub struct Vm {
     pub domain: Option<xml::Domain>,
     /// The vCPU of each thread as QEMU's monitor reported it, if the threads' names do not show it.
     pub asked: Option<BTreeMap<Tid, u32>>,
+}
+
+impl Vm {
+    /// What its users call it.
+    pub fn labels(&self) -> labels::Labels {
+        let of_definition = self.domain.as_ref().map(|d| d.labels.clone()).unwrap_or_default();
+        if of_definition.is_empty() { labels::of_process(&self.process) } else { of_definition }
+    }
 }
 
 /// A thread of a VM.
@@ -317,11 +325,36 @@ impl Inventory {
     /// The VMs that the caller asked for, in order, with what is known of their vCPUs.
     fn finished(&mut self, mut vms: Vec<Vm>) -> Vec<Vm> {
         self.tell_apart(&mut vms);
-        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, &vm.name, &vm.id)));
+        self.retain_named(&mut vms);
         self.note_of_each(&vms, limits_of_knowledge);
         vms.sort_by(|a, b| a.id.cmp(&b.id));
         self.tell_vcpus(&mut vms);
         vms
+    }
+
+    /// Leaves the VMs that the user named. If a text is not a VM's name or id, it may be what its users call it, unless
+    /// they call another VM the same.
+    fn retain_named(&mut self, vms: &mut Vec<Vm>) {
+        if self.names.is_empty() {
+            return;
+        }
+        let mut meant = vec![false; vms.len()];
+        for pattern in self.names.clone() {
+            let named: Vec<bool> = vms.iter().map(|vm| is_named(&pattern, &vm.name, &vm.id)).collect();
+            let called =
+                || vms.iter().map(|vm| labels::is_meant(&pattern, &vm.labels())).collect::<Vec<bool>>();
+            let these = if named.contains(&true) { named } else { called() };
+            let several = these.iter().filter(|is| **is).count() > 1;
+            if several && !vms.iter().any(|vm| is_named(&pattern, &vm.name, &vm.id)) {
+                self.note(format!(
+                    "several VMs are called {pattern:?} by their users: give the project too, or a name or id"
+                ));
+                continue;
+            }
+            meant.iter_mut().zip(these).for_each(|(meant, is)| *meant |= is);
+        }
+        let mut meant = meant.into_iter();
+        vms.retain(|_| meant.next().unwrap_or(false));
     }
 
     /// Two libvirts may run VMs with the same UUID (a copied definition), and anyone can write a UUID on a
@@ -467,23 +500,33 @@ impl Inventory {
     /// The present threads of one VM.
     pub fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
         let pid = vm.process.pid;
-        let mut known = Known {
+        let line = &vm.process.line;
+        let known = Known {
             pid,
-            iothreads: &vm.process.line.iothreads,
+            is_qemu: line.program.is_none(),
+            iothreads: &line.iothreads,
             asked: vm.asked.as_ref(),
-            taken: BTreeSet::new(),
         };
-        let of_process = (pid, Tid(0))..=(pid, Tid(u32::MAX));
-        known.taken.extend(self.roles.range(of_process).filter_map(|(_, role)| iothread(*role)));
         let mut threads: Vec<Thread> = Vec::new();
+        let mut unnumbered = Vec::new();
         for tid in task::threads(&self.root, pid) {
-            let role = match self.roles.get(&(pid, tid)) {
-                Some(role) => Some(*role),
+            let said = match self.roles.get(&(pid, tid)) {
+                Some(role) => Some(Said::Role(*role)),
                 None => self.role_of(&known, tid),
             };
-            let Some(role) = role else { continue };
-            known.taken.extend(iothread(role));
-            threads.push(Thread { tid, pid, role });
+            match said {
+                Some(Said::Role(role)) => threads.push(Thread { tid, pid, role }),
+                Some(Said::IoThread(name)) => unnumbered.push((tid, name)),
+                None => {}
+            }
+        }
+        // After all others, because these hold their numbers. A thread that starts later has a larger id.
+        unnumbered.sort_unstable();
+        let mut taken: BTreeSet<u32> = threads.iter().filter_map(|t| iothread(t.role)).collect();
+        for (tid, name) in unnumbered {
+            let number = roles::number(&line.iothreads, &name, &taken);
+            taken.insert(number);
+            threads.push(Thread { tid, pid, role: Role::IoThread(number) });
         }
         let apart = self.vhosts.get(&pid).into_iter().flatten();
         threads.extend(apart.map(|tid| Thread { tid: *tid, pid: tid.0, role: Role::Vhost }));
@@ -492,7 +535,7 @@ impl Inventory {
     }
 
     /// The role of a thread, by what its files say; `None` if it has ended.
-    fn role_of(&self, known: &Known<'_>, tid: Tid) -> Option<Role> {
+    fn role_of(&self, known: &Known<'_>, tid: Tid) -> Option<Said> {
         let comm = task::text(&self.root, &format!("/proc/{}/task/{}/comm", known.pid, tid.0))?;
         let comm = comm.strip_suffix('\n').unwrap_or(&comm);
         let cgroup = self.cgroups.of_thread(&self.root, known.pid, tid);
@@ -527,6 +570,9 @@ fn limits_of_knowledge(vm: &Vm) -> Vec<String> {
     }
     if let (None, Some(Err(why))) = (&vm.domain, &vm.process.line.topology) {
         all.push(format!("cannot tell the topology that the guest sees: {why}"));
+    }
+    if let (None, Some(Err(why))) = (&vm.domain, &vm.process.line.memory) {
+        all.push(format!("cannot tell its memory: {why}"));
     }
     all
 }

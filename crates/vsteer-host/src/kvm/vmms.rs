@@ -118,7 +118,7 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
         name: name(arguments).or_else(|| socket_name(arguments)),
         accel: Some(Accel::Kvm),
         topology: of("--cpus").map(topology),
-        memory_bytes: of("--memory").and_then(memory),
+        memory: of("--memory").and_then(memory).map(Ok),
         program: Some(program.clone()),
         ..CommandLine::default()
     })

@@ -3,9 +3,12 @@
 //! Source: `docs/formatdomain.rst` (libvirt 9.0). A value that is missing or not understood is `None`. vsteer
 //! refuses only a text that is not a description at all.
 //!
+//! Metadata is OpenStack's (`nova/virt/libvirt/config.py`, 2024.1).
+//!
 //! Left out: devices.
 
 use roxmltree::{Document, Node};
+use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::GuestTopology;
 
@@ -30,6 +33,8 @@ pub struct Domain {
     pub memory_nodes: Option<CpuSet>,
     /// The user of the VM's QEMU, a number or a name: `<seclabel model='dac'><label>+USER:+GROUP`.
     pub user: Option<String>,
+    /// OpenStack's name, project and flavour, by label.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Domain {
@@ -64,7 +69,28 @@ pub fn parse(xml: &str) -> Result<Domain, String> {
         memory_mode: tune.and_then(|t| t.attribute("mode")).map(str::to_owned),
         memory_nodes: tune.and_then(|t| t.attribute("nodeset")?.parse().ok()),
         user: root.children().filter(|c| c.has_tag_name("seclabel")).find_map(user),
+        labels: child(root, "metadata").map(labels).unwrap_or_default(),
     })
+}
+
+/// Beginning of the namespace of OpenStack's metadata; its version follows.
+const NOVA: &str = "http://openstack.org/xmlns/libvirt/nova/";
+/// A longer value of metadata is not a name.
+const LABEL_MAX: usize = 255;
+
+fn labels(metadata: Node<'_, '_>) -> BTreeMap<String, String> {
+    let is_nova = |node: &Node<'_, '_>| node.tag_name().namespace().is_some_and(|n| n.starts_with(NOVA));
+    let Some(instance) = child(metadata, "instance").filter(is_nova) else { return BTreeMap::new() };
+    let text = |node: Option<Node<'_, '_>>| Some(node?.text()?.trim().to_owned());
+    let flavour = child(instance, "flavor").and_then(|f| f.attribute("name"));
+    let project = child(instance, "owner").and_then(|owner| child(owner, "project"));
+    let all = [
+        ("instance", text(child(instance, "name"))),
+        ("project", text(project)),
+        ("flavour", flavour.map(str::to_owned)),
+    ];
+    let some = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    some.filter(|(_, value)| !value.is_empty() && value.len() <= LABEL_MAX).collect()
 }
 
 /// The user of a label for file permissions. libvirt writes a number with a `+` before it; a label in a definition may
@@ -92,19 +118,21 @@ fn topology(node: Node<'_, '_>) -> Option<GuestTopology> {
     })
 }
 
-/// A size with libvirt's units; KiB if no unit is given.
+/// A size with libvirt's units, in any case; KiB if no unit is given. Source: `src/util/virutil.c`, `virScaleInteger`
+/// (libvirt 11.3).
 fn size_bytes(node: Node<'_, '_>) -> Option<u64> {
-    let factor = match node.attribute("unit").unwrap_or("KiB") {
-        "b" | "bytes" => 1,
-        "KB" => 1000,
-        "k" | "KiB" => 1 << 10,
-        "MB" => 1_000_000,
-        "M" | "MiB" => 1 << 20,
-        "GB" => 1_000_000_000,
-        "G" | "GiB" => 1 << 30,
-        "TB" => 1_000_000_000_000,
-        "T" | "TiB" => 1 << 40,
-        _ => return None,
+    let unit = node.attribute("unit").unwrap_or("KiB").to_ascii_lowercase();
+    let factor = match unit.as_str() {
+        "b" | "byte" | "bytes" => 1,
+        unit => {
+            let (letter, base) = match (unit.strip_suffix("ib"), unit.strip_suffix('b')) {
+                (Some(letter), _) => (letter, 1024_u64),
+                (None, Some(letter)) => (letter, 1000),
+                (None, None) => (unit, 1024),
+            };
+            let power = ["k", "m", "g", "t", "p", "e"].iter().zip(1..).find(|(l, _)| **l == letter)?.1;
+            base.pow(power)
+        }
     };
     node.text()?.trim().parse::<u64>().ok()?.checked_mul(factor)
 }
@@ -133,6 +161,38 @@ mod tests {
         let plain = parse("<domain><vcpu>3</vcpu></domain>").unwrap();
         assert_eq!(plain.topology_shown(), Some(GuestTopology { sockets: 3, cores: 1, threads: 1 }));
         assert!(parse("<network/>").is_err() && parse("").is_err());
+    }
+
+    #[test]
+    fn openstacks_names() {
+        let nova = "<nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'><nova:name>web 1</nova:name>\
+            <nova:flavor name='m1.small'/><nova:owner><nova:user uuid='a'>eve</nova:user>\
+            <nova:project uuid='b'>shop</nova:project></nova:owner></nova:instance>";
+        let of = |metadata: &str| {
+            let domain =
+                parse(&format!("<domain><name>instance-1</name><metadata>{metadata}</metadata></domain>"));
+            domain.unwrap().labels.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of(nova), "flavour=m1.small instance=web 1 project=shop");
+        assert_eq!(of(&nova.replace("openstack", "elsewhere")), "");
+    }
+
+    #[test]
+    fn sizes() {
+        for (unit, bytes) in [
+            ("KiB", Some(3 << 10)),
+            ("k", Some(3 << 10)),
+            ("mib", Some(3 << 20)),
+            ("MB", Some(3_000_000)),
+            ("Bytes", Some(3)),
+            ("e", Some(3 << 60)),
+            ("EB", Some(3_000_000_000_000_000_000)),
+            ("ib", None),
+            ("x", None),
+        ] {
+            let text = format!("<domain><memory unit='{unit}'>3</memory></domain>");
+            assert_eq!(parse(&text).unwrap().memory_bytes, bytes, "{unit}");
+        }
     }
 
     proptest! {

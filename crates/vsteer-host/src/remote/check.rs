@@ -25,6 +25,8 @@ const THREADS: usize = 100_000;
 const BLAMED: usize = 200_000;
 /// Cgroups with a quota that a VM is in.
 const QUOTAS: usize = 4096;
+/// What its users call a VM.
+const LABELS: usize = 16;
 /// vCPUs that a guest sees. QEMU allows 4,096.
 const SEEN: u32 = 1 << 13;
 /// The largest index of a vCPU.
@@ -98,6 +100,11 @@ pub fn config(c: &HostConfig) -> Checked {
 fn vm(vm: &VmConfig) -> Checked {
     id(&vm.id)?;
     short("a VM's name", &vm.name, 4 * limits::VM_NAME)?;
+    must(vm.labels.len() <= LABELS, || format!("a VM has {} labels", vm.labels.len()))?;
+    vm.labels
+        .iter()
+        .flat_map(|(key, value)| [key, value])
+        .try_for_each(|t| short("a label", t, 4 * limits::VM_NAME))?;
     number("a VM's memory", vm.memory_bytes, MEMORY)?;
     let Limits { per_vcpu, emulator, whole_vm } = vm.limits;
     let of_groups = vm.quotas.iter().map(|q| q.quota);

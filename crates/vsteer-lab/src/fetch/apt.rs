@@ -145,6 +145,7 @@ impl Apt {
         match self.wanted {
             Wanted::Binary => command.args(["download", package]),
             Wanted::Source => command.args(["source", "--download-only", package]),
+            Wanted::Upstream => command.args(["source", "--download-only", "--tar-only", package]),
         };
         let text = command::output(&mut command, ASK_LIMIT).map_err(|f| self.not_offered(package, f))?;
         let offers = parse_offers(&text);
@@ -164,6 +165,7 @@ impl Apt {
         match self.wanted {
             Wanted::Binary => command.args(["download", package]),
             Wanted::Source => command.args(["source", "--download-only", package]),
+            Wanted::Upstream => command.args(["source", "--download-only", "--tar-only", package]),
         };
         command::output(&mut command, DOWNLOAD_LIMIT).map(drop).map_err(|f| {
             let cause = f.cause.unwrap_or(f.what);

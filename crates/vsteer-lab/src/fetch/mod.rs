@@ -84,7 +84,7 @@ pub struct Fetcher {
     apt_folder: &'static str,
     stanzas: Vec<Stanza>,
     refresh: bool,
-    opened: [Option<apt::Apt>; 2],
+    opened: [Option<apt::Apt>; 3],
 }
 
 /// Holds the packages of the cache until it is dropped.
@@ -106,7 +106,7 @@ impl Fetcher {
 
     /// A fetcher for the given sources.
     pub fn new(cache: &Path, stanzas: Vec<Stanza>, refresh: bool) -> Fetcher {
-        Fetcher { cache: cache.to_owned(), apt_folder: "apt", stanzas, refresh, opened: [None, None] }
+        Fetcher { cache: cache.to_owned(), apt_folder: "apt", stanzas, refresh, opened: [None, None, None] }
     }
 
     /// A fetcher for later suites of the archives in this system's configuration. Packages from there are
@@ -114,6 +114,12 @@ impl Fetcher {
     pub fn of_later_suites(cache: &Path, refresh: bool) -> Fetcher {
         let stanzas = sources::of_later_suites(&sources::of_system(Path::new("/etc/apt")));
         Fetcher { apt_folder: "apt-later", ..Fetcher::new(cache, stanzas, refresh) }
+    }
+
+    /// A fetcher for one release of Debian in the archives of this system's configuration.
+    pub fn of_release(cache: &Path, release: &str) -> Fetcher {
+        let stanzas = sources::of_release(&sources::of_system(Path::new("/etc/apt")), release);
+        Fetcher { apt_folder: "apt-release", ..Fetcher::new(cache, stanzas, false) }
     }
 
     fn apt(&mut self, wanted: Wanted) -> Result<&apt::Apt, Fault> {
@@ -139,6 +145,14 @@ impl Fetcher {
     /// As [`Fetcher::binary`], and if dpkg-source is missing.
     pub fn source(&mut self, name: &str) -> Result<Package, Fault> {
         self.fetch(name, Wanted::Source)
+    }
+
+    /// What the authors of source package `name` released, unpacked, without Debian's changes.
+    ///
+    /// # Errors
+    /// As [`Fetcher::binary`].
+    pub fn upstream(&mut self, name: &str) -> Result<Package, Fault> {
+        self.fetch(name, Wanted::Upstream)
     }
 
     /// The distribution's current kernel for VMs.
@@ -189,7 +203,7 @@ impl Fetcher {
         if name.is_empty() || !name.chars().all(plain) || name.starts_with(['-', '.']) {
             return Err(Fault::new(FaultKind::Usage, format!("`{name}` is not a package name")));
         }
-        let folder = self.cache.join("packages").join(wanted.word()).join(name);
+        let folder = self.cache.join("packages").join(wanted.folder()).join(name);
         let manifest_file = folder.join("manifest.json");
         // A second thread or process finds what the first one has unpacked, and does not remove it.
         let _held = alone(&self.cache.join("packages"))?;
@@ -202,7 +216,7 @@ impl Fetcher {
         let offers = apt.offers(name)?;
         let (version, depends) = match wanted {
             Wanted::Binary => apt.show(name)?,
-            Wanted::Source => (source_version(&offers), Vec::new()),
+            Wanted::Source | Wanted::Upstream => (source_version(&offers), Vec::new()),
         };
         if let Some(package) = cached(&manifest_file).filter(|p| p.version == version) {
             return Ok(package);
@@ -263,28 +277,38 @@ fn check(package: &str, folder: &Path, offer: &apt::Offer) -> Result<FetchedFile
 }
 
 fn unpack(package: &str, folder: &Path, files: &[FetchedFile], wanted: Wanted) -> Result<(), Fault> {
-    let ending = if wanted == Wanted::Binary { ".deb" } else { ".dsc" };
-    let Some(main) = files.iter().find(|f| f.file.ends_with(ending)) else {
-        return Err(Fault::new(
-            FaultKind::BadInput,
-            format!("package {package} came without a {ending} file"),
-        ));
+    let part = match wanted {
+        Wanted::Binary => ".deb",
+        Wanted::Source => ".dsc",
+        Wanted::Upstream => ".orig.tar.",
+    };
+    let Some(main) = files.iter().find(|f| f.file.contains(part)) else {
+        return Err(Fault::new(FaultKind::BadInput, format!("package {package} came without a {part} file")));
     };
     let (main, tree) = (folder.join(&main.file), folder.join("tree"));
     let mut command = match wanted {
         Wanted::Binary => Command::new("dpkg-deb"),
         Wanted::Source => Command::new("dpkg-source"),
+        Wanted::Upstream => Command::new("tar"),
     };
-    command.arg("-x").arg(&main).arg(&tree);
+    command.arg("-x");
+    if wanted == Wanted::Upstream {
+        // The archive has one folder with all files.
+        make_folder(&tree)?;
+        command.args(["--strip-components=1", "--no-same-owner", "-f"]).arg(&main).arg("-C").arg(&tree);
+    } else {
+        command.arg(&main).arg(&tree);
+    }
     command::output(&mut command, UNPACK_LIMIT).map(drop).map_err(|f| {
         let help = "dpkg-source is in the package dpkg-dev; also check the space left in the cache";
         Fault { what: format!("unpacking package {package}: {}", f.what), ..f }.help(help)
     })
 }
 
-/// `2.9.0-1` from `hwloc_2.9.0-1.dsc`.
+/// `2.9.0-1` from `hwloc_2.9.0-1.dsc`, or `2.9.0` from `hwloc_2.9.0.orig.tar.bz2`.
 fn source_version(offers: &[apt::Offer]) -> String {
     let dsc = offers.iter().find_map(|o| o.file.strip_suffix(".dsc"));
+    let dsc = dsc.or_else(|| offers.iter().find_map(|o| Some(o.file.split_once(".orig.tar.")?.0)));
     dsc.and_then(|f| f.split_once('_')).map(|(_, v)| v.to_owned()).unwrap_or_default()
 }
 

@@ -19,6 +19,8 @@ pub struct Stanza {
 pub enum Wanted {
     Binary,
     Source,
+    /// Of a source package, only what its authors released, without Debian's changes.
+    Upstream,
 }
 
 impl Wanted {
@@ -26,8 +28,13 @@ impl Wanted {
     pub fn word(self) -> &'static str {
         match self {
             Wanted::Binary => "deb",
-            Wanted::Source => "deb-src",
+            Wanted::Source | Wanted::Upstream => "deb-src",
         }
+    }
+
+    /// The folder of the cache in which such packages are.
+    pub fn folder(self) -> &'static str {
+        if self == Wanted::Upstream { "upstream" } else { self.word() }
     }
 }
 
@@ -79,17 +86,29 @@ const RELEASES: &[&str] = &["bullseye", "bookworm", "trixie"];
 /// the system's own suite lacks. They use Debian's own names ([`RELEASES`]), because `stable` on mirrors and
 /// proxies may be weeks old. There is one entry per address, and none if the system is not Debian.
 pub fn of_later_suites(stanzas: &[Stanza]) -> Vec<Stanza> {
+    of_other_suites(stanzas, |own| {
+        let at = RELEASES.iter().position(|r| *r == own)?;
+        let later: Vec<String> = RELEASES[at + 1..].iter().map(|r| format!("{r} {r}-backports")).collect();
+        Some(format!("{own}-backports {}", later.join(" ")))
+    })
+}
+
+/// Entries for one release of Debian in the same archives.
+pub fn of_release(stanzas: &[Stanza], release: &str) -> Vec<Stanza> {
+    of_other_suites(stanzas, |own| RELEASES.contains(&own).then(|| release.to_owned()))
+}
+
+/// `suites` says which suites stand for a suite of the system; `None` for one that Debian does not have.
+fn of_other_suites(stanzas: &[Stanza], suites: impl Fn(&str) -> Option<String>) -> Vec<Stanza> {
     let mut later: Vec<Stanza> = Vec::new();
     for stanza in stanzas {
         let uri = stanza.get("URIs").unwrap_or_default().split_whitespace().next().unwrap_or_default();
         let known = later.iter().any(|s| s.get("URIs").is_some_and(|u| u.trim() == uri));
         let own = stanza.get("Suites").unwrap_or_default().split_whitespace().next().unwrap_or_default();
-        let Some(at) = RELEASES.iter().position(|r| *r == own) else { continue };
+        let Some(suites) = suites(own) else { continue };
         if known || uri.trim_end_matches('/').rsplit('/').next() != Some("debian") {
             continue;
         }
-        let suites: Vec<String> = RELEASES[at + 1..].iter().map(|r| format!("{r} {r}-backports")).collect();
-        let suites = format!("{own}-backports {}", suites.join(" "));
         let replaced = |name: &str| {
             ["Types", "URIs", "Suites", "Components"].iter().any(|n| n.eq_ignore_ascii_case(name))
         };
@@ -246,7 +265,8 @@ mod tests {
              Signed-By: /usr/share/keyrings/a.gpg\n\n"
         );
         let ubuntu = parse_one_line("deb http://u.example/ubuntu noble main universe\n");
-        assert!(of_later_suites(&ubuntu).is_empty());
+        assert!(of_later_suites(&ubuntu).is_empty() && of_release(&ubuntu, "trixie").is_empty());
+        assert_eq!(of_release(&stanzas, "trixie")[0].get("Suites").map(str::trim), Some("trixie"));
     }
 
     #[test]

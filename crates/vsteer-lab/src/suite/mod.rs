@@ -16,11 +16,13 @@ mod findings;
 pub mod hostile;
 mod installed;
 mod judge;
+mod libvirt_data;
 mod loops;
 pub mod many;
 mod openmp;
 mod oracle;
 mod prediction;
+mod qemu_lines;
 mod realtime;
 mod service;
 pub mod session;
@@ -127,6 +129,8 @@ pub fn in_test() -> Vec<&'static Case> {
 
 pub const CASES: &[Case] = &[
     topology::CASE,
+    qemu_lines::CASE,
+    libvirt_data::CASE,
     audit::CASE,
     vsphere::CASE,
     vsphere::API,
