@@ -45,9 +45,15 @@ for target in ${*:-$targets}; do
 	log=target/fuzz/$target.log
 	mkdir -p "$corpus"
 	ended=0
-	dictionary=
-	if grep -qsE '^[{[]' "target/fuzz/seeds/$target"/*; then dictionary=-dict=$names; fi
-	VSTEER_FUZZ=$target "$built/fuzz" "$corpus" "target/fuzz/seeds/$target" $dictionary $limit -rss_limit_mb=512 -timeout=5 \
+	dictionary=$names
+	if ! grep -qsE '^[{[]' "target/fuzz/seeds/$target"/*; then
+		# Words of its own seeds.
+		dictionary=target/fuzz/words.dict
+		grep -ahoE '[A-Za-z%][A-Za-z0-9_% .-]{2,30}' "target/fuzz/seeds/$target"/* | sort -u | sed 's/.*/"&"/' >"$dictionary" || true
+	fi
+	option=
+	[ ! -s "$dictionary" ] || option=-dict=$dictionary
+	VSTEER_FUZZ=$target "$built/fuzz" "$corpus" "target/fuzz/seeds/$target" $option $limit -rss_limit_mb=512 -timeout=5 \
 		-print_final_stats=1 -artifact_prefix="$found/$target-" >"$log" 2>&1 || ended=$?
 	# Lines of libFuzzer: `#RUNS EVENT cov: EDGES ft: ...`, and `stat::NAME: VALUE` at the end.
 	awk -v target="$target" '
