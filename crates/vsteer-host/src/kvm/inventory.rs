@@ -263,7 +263,8 @@ impl Inventory {
         self.considered.extend(new.iter().map(|q| (q.pid, q.start_ticks)));
         let mut vms = std::mem::take(&mut self.vms);
         vms.extend(new.into_iter().map(unlisted));
-        self.vms = self.finished(vms);
+        // Their threads may have no names yet, so no monitor is asked before the next refresh.
+        self.vms = self.sorted(vms);
     }
 
     /// The QEMUs about which vsteer need not ask libvirt again: all except young ones that libvirt does not
@@ -319,16 +320,17 @@ impl Inventory {
             qemus.sort_by_key(|q| (q.is_a_persons(), q.start_ticks));
             vms.extend(qemus.into_iter().map(unlisted));
         }
-        self.finished(vms)
+        let mut vms = self.sorted(vms);
+        self.tell_vcpus(&mut vms);
+        vms
     }
 
-    /// The VMs that the caller asked for, in order, with what is known of their vCPUs.
-    fn finished(&mut self, mut vms: Vec<Vm>) -> Vec<Vm> {
+    /// The VMs that the caller asked for, in order.
+    fn sorted(&mut self, mut vms: Vec<Vm>) -> Vec<Vm> {
         self.tell_apart(&mut vms);
         self.retain_named(&mut vms);
         self.note_of_each(&vms, limits_of_knowledge);
         vms.sort_by(|a, b| a.id.cmp(&b.id));
-        self.tell_vcpus(&mut vms);
         vms
     }
 
@@ -377,16 +379,13 @@ impl Inventory {
     /// Finds the vCPUs of VMs whose threads' names do not show them: the kernel may know, or the VM's monitor.
     fn tell_vcpus(&mut self, vms: &mut [Vm]) {
         // However many processes pose as VMs: the others are asked at the next look.
-        let (end, uptime_s) = (Instant::now() + limits::MONITORS_TIME, self.uptime_s());
+        let end = Instant::now() + limits::MONITORS_TIME;
         let these = vms.iter().map(|vm| vm.process.pid).collect();
         let mut of_kernel = None;
         for vm in vms.iter_mut() {
             let key = (vm.process.pid, vm.process.start_ticks);
             if let Some(told) = self.told_vcpus.get(&key) {
                 vm.asked = told.clone();
-                continue;
-            }
-            if self.root.is_live() && age_s(uptime_s, &vm.process) < NAMED_S {
                 continue;
             }
             let told = if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
