@@ -24,7 +24,7 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Number of different affinities whose placement is told apart: each costs looks at all its pCPUs.
+/// Number of different affinities for which idle pCPUs count as placement: each costs looks at all its pCPUs.
 const WIDE_AFFINITIES: usize = 128;
 /// Names of VMs that are kept: traces may name one that is gone.
 const NAMES: usize = 1 << 14;
@@ -314,7 +314,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The VM of a further thread; `None` if there is no clock for another VM.
+    /// The VM of a further thread; `None` if all clocks of VMs are in use.
     fn vm_of(&mut self, id: &VmId) -> Result<Option<Vm>, Fault> {
         if let Some(vm) = self.vms.get_mut(id) {
             vm.threads += 1;

@@ -3,7 +3,7 @@
 use crate::layout::{CulpritKey, Runner, culprit};
 use std::collections::VecDeque;
 
-/// Stands for whoever ran while the kernel side's ring was not read in time.
+/// Stands for the unknown runners of spells that were overwritten before the ring was read.
 const NOT_SEEN: CulpritKey = CulpritKey { kind: u32::MAX, id: 0, comm: [0; 16] };
 
 /// Who had a pCPU in a part of a wait.

@@ -1,4 +1,4 @@
-//! Who made whom wait?
+//! Which threads made each VM's threads wait?
 //!
 //! The kernel side leaves two traces per pCPU: who got it when (switches), and which wait ended when (waits). Here they come
 //! together: the part of a wait in which somebody else had the pCPU is charged to that one. While any pCPU idled that the
@@ -30,7 +30,7 @@ use vsteer_core::CpuSet;
 const SPELLS: usize = 1 << 20;
 /// Rows that a reading may have. An agent's answer over ssh has a limit of its own.
 const ROWS: usize = 100_000;
-/// Causes that are told apart for one thread between two readings: those that cost it most.
+/// Causes that are kept separate for one thread between two readings: those that cost it most.
 const CAUSES: usize = 16;
 
 /// A slot as a reading copied it: which of its waits the copy counts, and the wait that had not ended.
@@ -53,7 +53,7 @@ pub(crate) struct Open {
 #[derive(Debug)]
 struct Victim {
     tid: u32,
-    /// `None`: idle pCPUs are not told apart.
+    /// `None`: time in which an allowed pCPU idled is not charged to placement.
     affinity: Option<Arc<CpuSet>>,
     /// Number and sum of its waits that were charged.
     waits: u64,
@@ -104,7 +104,8 @@ impl Blame {
         Blame { histories: (0..pcpus).map(|_| History::default()).collect(), ..Blame::default() }
     }
 
-    /// Charges the waits of this thread from now on, or changes its affinity; with `None` the placement is not told apart.
+    /// Charges the waits of this thread from now on, or changes its affinity. With `None`, time in which an
+    /// allowed pCPU idled is not charged to placement.
     pub(crate) fn watch(&mut self, slot: u32, tid: u32, affinity: Option<&CpuSet>) {
         let affinity = affinity.map(|cpus| match self.affinities.get(cpus) {
             Some(known) => Arc::clone(known),

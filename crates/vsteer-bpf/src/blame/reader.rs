@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// Between two readings of the rings: as long as the fullest ring of a pCPU needs to fill by [`FILL`]. At most so long that a burst after
-/// a quiet time loses nothing either: 40,000 switches or 10,000 waits a second.
+/// The time between two readings of the rings: as long as the fullest ring needs to fill by [`FILL`]. The longest is short
+/// enough for a burst after a quiet time: 40,000 switches or 10,000 waits a second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 /// A quarter, so that one late look loses nothing.
 const FILL: usize = RUNNERS / 4;

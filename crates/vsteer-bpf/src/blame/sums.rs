@@ -1,4 +1,4 @@
-//! What a thread waited for, and how long, with a bound on how many causes are told apart.
+//! What did a thread wait for, and how long? The number of causes that are kept separate has a bound.
 
 use crate::layout::{CulpritKey, culprit};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ impl Sums {
         if let Cause::Ran(who) = &mut cause
             && who.kind == culprit::KERNEL
         {
-            // Kernel threads are told apart by name alone.
+            // Kernel threads of one name count as one.
             who.id = 0;
         }
         *self.0.entry(cause).or_default() += ns;

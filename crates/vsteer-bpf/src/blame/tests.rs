@@ -25,7 +25,8 @@ fn look(blame: &mut Blame, waits: Vec<Wait>) {
     blame.settle(None);
 }
 
-/// A reading whose copy counts so many waits of so long, and one that lasts since `open.0` at `open.1`.
+/// A reading. Its copy of the slot counts `waits` waits of `charged_ns` together, and one that has lasted from `open.0` to
+/// `open.1`.
 fn read(blame: &mut Blame, waits: u64, charged_ns: u64, open: Option<(u64, u64)>) {
     blame.begin_look();
     let open = open.map(|(from, to)| Open { cpu: 0, from, to });

@@ -10,9 +10,8 @@
 #define WAITS 2048
 #define EVENTS_PER_BATCH 256
 
-/* At any instant a thread is exactly one of these. */
-/* While it waits, READY and LIMITED are told apart by a
- * guess (is it throttled now?) that the end of the wait replaces by the kernel's own count: see wait_ends(). */
+/* At any instant a thread is in exactly one of these states. While a thread waits, whether it is READY or LIMITED is a
+ * guess (is it throttled now?). The end of the wait replaces the guess by the kernel's own count: see wait_ends(). */
 enum state { UNKNOWN = 0, RUNNING, READY, LIMITED, BLOCKED, ABSENT, STATES };
 
 /* One watched thread. Only the pCPU that switches or wakes it writes (the kernel serialises those by the

@@ -215,12 +215,7 @@ impl Inventory {
         self.listed.clear();
         self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
         self.told_vcpus.retain(|process, _| now.contains(process));
-        let is_untold = |vm: &Vm| !self.told_vcpus.contains_key(&(vm.process.pid, vm.process.start_ticks));
-        if self.vms.iter().any(is_untold) {
-            let mut vms = std::mem::take(&mut self.vms);
-            self.tell_vcpus(&mut vms);
-            self.vms = vms;
-        }
+        self.tell_vcpus_of_new();
         // vCPUs may have been plugged in, or have run for the first time.
         let named = |pid: u32| {
             let of_process = (pid, Tid(0))..=(pid, Tid(u32::MAX));
@@ -405,6 +400,25 @@ impl Inventory {
             };
             self.told_vcpus.insert(key, told.clone());
             vm.asked = told;
+        }
+    }
+
+    /// The same of VMs that [`Inventory::add_new`] added. A VMM that has just started, or is about to end, may have no
+    /// thread with a vCPU's name: its monitor is asked only at an age at which it must have them.
+    fn tell_vcpus_of_new(&mut self) {
+        let uptime_s = self.uptime_s();
+        let is_due = |vm: &Vm| {
+            let process = &vm.process;
+            let is_told = self.told_vcpus.contains_key(&(process.pid, process.start_ticks));
+            !is_told && age_s(uptime_s, process) >= NAMED_S
+        };
+        if self.vms.iter().any(is_due) {
+            let mut vms = std::mem::take(&mut self.vms);
+            let (mut due, others): (Vec<Vm>, Vec<Vm>) = vms.drain(..).partition(is_due);
+            self.tell_vcpus(&mut due);
+            vms.extend(due.into_iter().chain(others));
+            vms.sort_by(|a, b| a.id.cmp(&b.id));
+            self.vms = vms;
         }
     }
 

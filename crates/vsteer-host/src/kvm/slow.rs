@@ -110,7 +110,8 @@ impl SlowCounters {
         }
     }
 
-    /// Reads how often all quotas ran out, and how long VMs stalled. A group that is gone is forgotten; if it is made again, the next look finds it.
+    /// Reads how often all quotas ran out, and how long VMs stalled. Forgets a group that is gone. If somebody makes it again,
+    /// the next look finds it.
     pub fn begin_sample(&mut self) {
         self.pressures.begin_sample();
         let mut gone: BTreeMap<String, u64> = BTreeMap::new();

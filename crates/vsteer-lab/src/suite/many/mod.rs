@@ -3,10 +3,10 @@
 //! The VMs are stand-ins ([`stand_in`]): 8,000 threads that wake, compute and wait. Charges must add up to the time
 //! ready, and the cost of watching them stay small. Then VMs start and end all the time, 100 at once.
 //!
-//! GAP(top-cost): `top -b` took up to 27 % of a core, with the development profile's checks and beside other work.
+//! GAP(top-cost): in a development build, `top -b` took 20.3 % of a core, and 27 % beside other work.
 //!
-//! GAP(short-vms): on a busy machine samples come late, and a VM that is first seen when it ends has no counts. A hook on the
-//! renaming of threads would not depend on samples.
+//! GAP(short-vms): on a busy machine, samples come late. A VM that vsteer first sees when it ends has no counts. A hook on
+//! the renaming of threads would not depend on samples.
 //!
 //! Left out: VMs of libvirt, whose definitions vsteer reads as well.
 

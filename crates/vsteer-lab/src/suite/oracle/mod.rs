@@ -313,8 +313,8 @@ fn differ(what: &str, counted: &ThreadCounters, woken: &[(u64, u64)]) -> (String
     (what.to_owned(), edges.map(off).chain([total]).max().unwrap_or(0), woken.len() as u64)
 }
 
-/// The cells of both, but for the VM with quotas. Threads of no VM are told apart by name; those that vsteer put together
-/// are compared together.
+/// The cells of both, but for the VM with quotas. Threads of no VM that have the same name are one cell. Threads that
+/// vsteer put together are compared together.
 fn cells(
     behind: &BTreeMap<(&str, &Behind), Time>,
     batches: &[Batch],

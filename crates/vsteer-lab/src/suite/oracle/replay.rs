@@ -2,8 +2,8 @@
 //!
 //! Input is what `perf script` prints of the events in [`EVENTS`]. It needs only the standard library and shares no
 //! code with vsteer, so that a fault of vsteer's cannot be in both. Threads are runnable from a wake-up, or from a
-//! switch that left them runnable, until they get a pCPU. A wait is charged to whoever has the pCPU on whose queue
-//! the thread is; while any pCPU idles that the thread may use, to placement.
+//! switch that left them runnable, until they get a pCPU. The replay charges a wait to the thread that has the pCPU on whose
+//! queue the waiting thread is. While any pCPU idles that the waiting thread may use, it charges the wait to placement.
 //!
 //! This kernel does not report some switches (seen on 6.18: from the idle task of one pCPU). If another thread leaves
 //! a pCPU than came last, its run time (`sched_stat_runtime`) says when it came at the latest, because run time leaves
