@@ -41,6 +41,9 @@ pub mod culprit {
     pub const KERNEL: u32 = 3;
 }
 
+/// `lag_mark` of a wait that began when its thread's VM was not known yet.
+pub const NO_LAG_MARK: u64 = u64::MAX;
+
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Slot {
@@ -165,6 +168,25 @@ pub(crate) struct EventBatchRaw {
     pub lost: u64,
     pub wake_ups: u64,
     pub events: [Event; EVENTS_PER_BATCH],
+}
+
+/// Number of slots that are laid ready for threads not known yet.
+pub const SPARES: usize = 1024;
+/// First bytes of a command line that a birth tells.
+pub const ARGUMENTS: usize = 2048;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct BirthRaw {
+    pub slot: u32,
+    pub tid: u32,
+    pub tgid: u32,
+    pub user: u32,
+    pub started: u64,
+    pub arguments_bytes: u32,
+    pub pad: u32,
+    pub comm: [u8; 16],
+    pub arguments: [u8; ARGUMENTS],
 }
 
 #[repr(C)]

@@ -6,6 +6,7 @@
 //!
 //! `bpf/realtime.bpf.c` schedules: [`Policy`] loads it, where the kernel has sched_ext.
 
+mod births;
 mod blame;
 mod clock;
 mod events;
@@ -17,6 +18,7 @@ mod realtime;
 mod refused;
 mod shared;
 
+pub use births::Birth;
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};
 pub use layout::Event;
 pub use load::Options;

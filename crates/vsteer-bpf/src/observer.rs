@@ -3,11 +3,12 @@
 //! The reader copies whole slots and never locks the writers: a slot's two sequence numbers tell a torn copy, which is
 //! read again ([`Shared::whole`]). A spell that is still open when it is read is counted up to that moment.
 
+use crate::births::{Birth, Births};
 use crate::blame::{Cause, Copied, Keeper, Open, Reader};
 use crate::clock::now_ns;
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
-use crate::layout::{CulpritKey, Pcpu, QuotaClocksRaw, Slot, culprit, state};
+use crate::layout::{CulpritKey, NO_LAG_MARK, Pcpu, QuotaClocksRaw, Slot, culprit, state};
 use crate::load::{Options, load, quiet_libbpf};
 use crate::refused::refused;
 use crate::shared::Shared;
@@ -17,6 +18,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::mem::offset_of;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vsteer_core::nouns::{
     BlameSample, Collector, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters,
@@ -90,8 +92,9 @@ pub struct Observer {
     vm_names: BTreeMap<u32, VmId>, // number -> name, also of VMs that are gone
     clocks: BTreeMap<u32, u32>,    // running clock -> number of slots that step it
     free_clocks: Vec<u32>,
-    retired: Vec<(u32, u32)>, // slot and its clock; its thread still writes there
+    retired: Vec<(u32, Option<u32>)>, // slot and its clock; its thread still writes there
     free: Vec<u32>,
+    births: Births,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
     ended: RefCell<BTreeSet<u32>>, // slots whose thread has ended, and whose last counts were handed out
     traces: Arc<Mutex<Reader>>,
@@ -164,10 +167,11 @@ impl Observer {
             links.push(program.attach().map_err(|e| refused(&format!("cannot attach {name}"), &e))?);
         }
         let map = |name: &str| object.maps().find(|m| m.name() == name).expect("checked when loaded");
-        let (slots, ran) = (Shared::of(&map("slots"))?, Arc::new(Shared::of(&map("pcpus"))?));
+        let (slots, ran) = (Shared::to_write(&map("slots"))?, Arc::new(Shared::of(&map("pcpus"))?));
         let traces = Arc::new(Mutex::new(Reader::of(Arc::clone(&ran), pcpus)));
         let keeper = Keeper::start(&traces, limits.confine)?;
-        Ok(Observer {
+        let births = Births::of(&object)?;
+        let mut observer = Observer {
             object,
             links,
             pcpus,
@@ -180,13 +184,16 @@ impl Observer {
             free_clocks: (1..=limits.vms).rev().collect(),
             retired: Vec::new(),
             free: (0..limits.threads).rev().collect(),
+            births,
             told: RefCell::default(),
             ended: RefCell::default(),
             traces,
             keeper,
             limits,
             collector,
-        })
+        };
+        observer.lay_spares()?;
+        Ok(observer)
     }
 
     /// What this kernel allows to count, and the reasons for the rest.
@@ -222,6 +229,7 @@ impl Observer {
     /// As [`Observer::watch`].
     pub fn watch_more(&mut self, threads: &[Watched]) -> Result<(), Fault> {
         let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
+        self.births.hear()?;
         self.free_retired()?;
         let known: BTreeMap<Tid, u32> = self.watched.iter().map(|(slot, w)| (w.tid, *slot)).collect();
         let (mut any_new, mut no_room) = (false, None);
@@ -230,8 +238,8 @@ impl Observer {
                 Some(slot) if self.watched[slot].affinity == w.affinity => continue,
                 Some(slot) => *slot,
                 None => match self.add_slot(w) {
-                    Ok(slot) => {
-                        any_new = true;
+                    Ok((slot, is_marked)) => {
+                        any_new |= !is_marked;
                         slot
                     }
                     Err(full) if full.kind == FaultKind::Unsupported => {
@@ -250,27 +258,75 @@ impl Observer {
         no_room.map_or(Ok(()), Err)
     }
 
-    fn add_slot(&mut self, w: &Watched) -> Result<u32, Fault> {
+    /// A slot for this thread, and whether the kernel side counts there already.
+    fn add_slot(&mut self, w: &Watched) -> Result<(u32, bool), Fault> {
         let full = |what: &str, room: u32| {
             Fault::new(FaultKind::Unsupported, format!("cannot watch more than {room} {what}"))
                 .help("restart vsteer: it reserves room for twice the threads it finds")
         };
-        if self.free.is_empty() {
+        let born = self.births.take(w.tid);
+        if born.is_none() && self.free.is_empty() {
             return Err(full("threads", self.limits.threads));
         }
-        let vm = self.vm_of(&w.vm)?.ok_or_else(|| full("VMs", self.limits.vms))?;
-        let slot = self.free.pop().expect("it is not empty");
-        *self.clocks.entry(vm.clock).or_default() += 1;
-        let blank = Slot {
-            tid: w.tid.0,
-            vm: vm.number,
-            clock: vm.clock,
-            is_vcpu: u32::from(w.role.vcpu().is_some()),
-            ..bytemuck::Zeroable::zeroed()
+        let Some(vm) = self.vm_of(&w.vm)? else {
+            self.retire_unwatched(born.as_slice());
+            return Err(full("VMs", self.limits.vms));
         };
-        self.put("slots", &slot.to_ne_bytes(), bytemuck::bytes_of(&blank))?;
+        *self.clocks.entry(vm.clock).or_default() += 1;
+        let is_vcpu = u32::from(w.role.vcpu().is_some());
+        let slot = match born {
+            Some(slot) => {
+                self.slots.set(slot, offset_of!(Slot, clock), vm.clock);
+                self.slots.set(slot, offset_of!(Slot, vm), vm.number);
+                // Last: from now on the thread steps its VM's clock.
+                self.slots.set(slot, offset_of!(Slot, is_vcpu), is_vcpu);
+                slot
+            }
+            None => {
+                let slot = self.free.pop().expect("it is not empty");
+                let (tid, vm, clock) = (w.tid.0, vm.number, vm.clock);
+                let blank = Slot { tid, vm, clock, is_vcpu, ..bytemuck::Zeroable::zeroed() };
+                self.put("slots", &slot.to_ne_bytes(), bytemuck::bytes_of(&blank))?;
+                slot
+            }
+        };
         self.put("slot_of_tid", &w.tid.0.to_ne_bytes(), &(slot + 1).to_ne_bytes())?;
-        Ok(slot)
+        Ok((slot, born.is_some()))
+    }
+
+    /// The threads that took a vCPU's name since the last call, and which the kernel side counts since then. Those
+    /// that are watched within some seconds keep these counts.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn births(&mut self) -> Result<Vec<Birth>, Fault> {
+        self.births.hear()?;
+        let births = self.births.heard();
+        let unwanted = self.births.unwanted();
+        self.retire_unwatched(&unwanted);
+        if !births.is_empty() || !unwanted.is_empty() {
+            self.free_retired()?;
+            self.lay_spares()?;
+        }
+        Ok(births)
+    }
+
+    /// Gives up slots of threads that no VM has.
+    fn retire_unwatched(&mut self, slots: &[u32]) {
+        if !slots.is_empty() {
+            self.traces().blame.forget(&slots.iter().map(|slot| slot + 1).collect());
+            self.retired.extend(slots.iter().map(|slot| (*slot, None)));
+        }
+    }
+
+    /// Lays slots ready for threads not known yet: at most a quarter of those that are left.
+    fn lay_spares(&mut self) -> Result<(), Fault> {
+        for _ in 0..self.births.lacking().min(self.free.len() / 4) {
+            let slot = self.free.pop().expect("a quarter of them is not all");
+            self.traces().blame.expect(slot + 1);
+            self.births.lay(slot)?;
+        }
+        Ok(())
     }
 
     fn forget(&mut self, gone: &BTreeSet<u32>) -> Result<(), Fault> {
@@ -287,7 +343,7 @@ impl Observer {
             let vm = self.vms.get_mut(&w.vm).expect("a watched thread's VM is known");
             vm.threads -= 1;
             // The mark lives as long as the thread; a living one must not write into somebody else's slot.
-            self.retired.push((*slot, vm.clock));
+            self.retired.push((*slot, Some(vm.clock)));
             if vm.threads == 0 {
                 self.vms.remove(&w.vm);
             }
@@ -304,6 +360,7 @@ impl Observer {
             }
             self.put("slots", &slot.to_ne_bytes(), &vec![0u8; size_of::<Slot>()])?;
             self.free.push(slot);
+            let Some(clock) = clock else { continue };
             let users = self.clocks.get_mut(&clock).expect("a slot's clock is in use");
             *users -= 1;
             if *users == 0 {
@@ -529,7 +586,7 @@ fn open_lag_ns(s: &Slot, clock: u64, now: u64) -> u64 {
     const MASK: u64 = (1 << COUNT_SHIFT) - 1;
     let clock = if clock >> COUNT_SHIFT > 0 { clock.wrapping_add(now) } else { clock };
     let since = clock.wrapping_sub(s.lag_mark) & MASK;
-    if s.is_vcpu == 0 || since > MASK / 2 { 0 } else { since }
+    if s.is_vcpu == 0 || s.lag_mark == NO_LAG_MARK || since > MASK / 2 { 0 } else { since }
 }
 
 fn sample(

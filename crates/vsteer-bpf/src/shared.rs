@@ -3,7 +3,7 @@
 //! The system call that looks up a value copies it in no set order while the kernel side writes, so that sequence
 //! numbers inside the value prove nothing. Here the order of the loads is ours.
 
-use crate::layout::{Pcpu, RUNNERS, Runner, WAITS, Wait};
+use crate::layout::{Pcpu, RUNNERS, Runner, Slot, WAITS, Wait};
 use crate::refused::refused;
 use bytemuck::{AnyBitPattern, NoUninit};
 use libbpf_rs::MapCore;
@@ -20,7 +20,7 @@ const TORN_AT_MOST: Duration = Duration::from_millis(20);
 /// Tries before the pCPU is offered to others.
 const TORN_TRIES: u32 = 100;
 
-/// A table of the kernel side (`BPF_F_MMAPABLE`), to read. `T` is what one entry looks like.
+/// A table of the kernel side (`BPF_F_MMAPABLE`). `T` is what one entry looks like.
 pub(crate) struct Shared<T> {
     words: *const AtomicU64,
     bytes: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Shared<T> {
     of: PhantomData<T>,
 }
 
-// What it points to is only ever read here, by atomic loads, and stays mapped until it is dropped.
+// What it points to is read and written here by atomic operations alone, and stays mapped until it is dropped.
 #[allow(unsafe_code)]
 unsafe impl<T> Send for Shared<T> {}
 #[allow(unsafe_code)]
@@ -37,16 +37,28 @@ unsafe impl<T> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// # Errors
     /// When the kernel refuses to map the table.
-    #[allow(unsafe_code)]
     pub(crate) fn of(map: &impl MapCore) -> Result<Shared<T>, Fault> {
+        Shared::mapped(map, ProtFlags::READ)
+    }
+
+    /// One in which [`Shared::set`] may write.
+    ///
+    /// # Errors
+    /// As [`Shared::of`].
+    pub(crate) fn to_write(map: &impl MapCore) -> Result<Shared<T>, Fault> {
+        Shared::mapped(map, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    #[allow(unsafe_code)]
+    fn mapped(map: &impl MapCore, prot: ProtFlags) -> Result<Shared<T>, Fault> {
         const { assert!(size_of::<T>().is_multiple_of(WORD), "the kernel rounds entries up to words") };
         let entries = map.max_entries() as usize;
         let bytes = entries * size_of::<T>();
         // SAFETY: a new mapping at an address of the kernel's choice, of a table that holds this many bytes.
         let at = unsafe {
-            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), 0).map_err(
-                |e| refused("cannot map a table", &libbpf_rs::Error::from_raw_os_error(e.raw_os_error())),
-            )?
+            mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, map.as_fd(), 0).map_err(|e| {
+                refused("cannot map a table", &libbpf_rs::Error::from_raw_os_error(e.raw_os_error()))
+            })?
         };
         Ok(Shared { words: at.cast(), bytes, entries, of: PhantomData })
     }
@@ -64,6 +76,16 @@ impl<T: AnyBitPattern + NoUninit> Shared<T> {
     /// `None` if there is none, or it was being written all the time.
     pub(crate) fn whole(&self, i: u32) -> Option<T> {
         whole(self.entry(i)?)
+    }
+}
+
+impl Shared<Slot> {
+    /// Writes the u32 at this offset of an entry, of a table mapped by [`Shared::to_write`]. For fields that the kernel
+    /// side only reads.
+    pub(crate) fn set(&self, i: u32, offset: usize, value: u32) {
+        if let Some(words) = self.entry(i) {
+            half(words, offset).store(value, Ordering::Release);
+        }
     }
 }
 

@@ -275,11 +275,13 @@ fn intervals<'a>(
     batches: &'a [Batch],
 ) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample)> {
     batches.windows(2).flat_map(|pair| {
-        let before: BTreeMap<ThreadKey<'a>, &ThreadSample> =
-            pair[0].threads.iter().map(|t| (key(t), t)).collect();
+        let before = std::cell::OnceCell::<BTreeMap<ThreadKey<'a>, &ThreadSample>>::new();
+        let of_all = || pair[0].threads.iter().map(|t| (key(t), t)).collect();
         let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
-        pair[1].threads.iter().filter_map(move |t| {
-            let earlier = before.get(&key(t))?;
+        pair[1].threads.iter().enumerate().filter_map(move |(i, t)| {
+            // Mostly it has the same place in both.
+            let same = pair[0].threads.get(i).filter(|earlier| key(earlier) == key(t));
+            let earlier = same.or_else(|| before.get_or_init(of_all).get(&key(t)).copied())?;
             Some((key(t), ns, t.counters.since(&earlier.counters), t))
         })
     })

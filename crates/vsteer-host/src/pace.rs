@@ -23,9 +23,9 @@ pub fn due(last: Instant, every: Duration) -> Instant {
 }
 
 /// A look that takes long on a large host comes again after this many times as long.
-const PART: u32 = 40;
+const PART: u32 = 80;
 
-/// A look at all of a host: when it ended, and what it cost. However large the host is, looks cost at most a fortieth of
+/// A look at all of a host: when it ended, and what it cost. However large the host is, looks cost at most an eightieth of
 /// the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {

@@ -562,7 +562,7 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
         let host = &hosts[*place];
         // A part of a VM follows its VM.
         let name = several.then(|| if r.depth == 0 { host.name.clone() } else { String::new() });
-        let values = shown.iter().map(|i| format!("{:>9}", r.cells[*i]));
+        let values = shown.iter().map(|i| format!("{:>9}", r.cell(*i)));
         let cells: Vec<String> = name.into_iter().chain([r.name.clone()]).chain(values).collect();
         let style = host.model.as_ref().map_or(Style::new(), |model| ready_style(model, r, &view.look));
         Cells::new(cells).style(if r.depth == 0 { style.patch(BOLD) } else { style })
@@ -636,7 +636,6 @@ mod tests {
                 depth,
                 name: format!("{group} {depth}"),
                 values: [None; COLUMNS.len()],
-                cells: std::array::from_fn(|_| String::new()),
             };
             (place, row)
         };
@@ -668,13 +667,8 @@ mod tests {
         assert!(chosen.fg(Color::Red) == Style::new() && chosen.selected().bg.is_none());
         assert_eq!(look("[top]\ncolumns = [\"%RDY\"]\n", &["--columns", "%RUN,SW/s"]).columns, [1, 11]);
         // Ready at 7 % of a pCPU: yellow by default, red with another threshold.
-        let mut row = Row {
-            group: "web".into(),
-            depth: 1,
-            name: "vCPU 0".into(),
-            values: [None; COLUMNS.len()],
-            cells: std::array::from_fn(|_| String::new()),
-        };
+        let mut row =
+            Row { group: "web".into(), depth: 1, name: "vCPU 0".into(), values: [None; COLUMNS.len()] };
         row.values[2] = Some(0.07);
         let model = HostModel {
             from_unix_ns: 0,

@@ -30,6 +30,8 @@ use vsteer_core::CpuSet;
 const SPELLS: usize = 1 << 20;
 /// Rows that a reading may have. An agent's answer over ssh has a limit of its own.
 const ROWS: usize = 100_000;
+/// In the place of the id of a thread that is not known yet.
+const NOT_KNOWN: u32 = 0;
 /// Causes that are kept separate for one thread between two readings: those that cost it most.
 const CAUSES: usize = 16;
 
@@ -115,19 +117,18 @@ impl Blame {
                 new
             }
         });
-        let victim = self.victims.entry(slot).or_insert_with(|| Victim {
-            tid,
-            affinity: None,
-            waits: 0,
-            charged_ns: 0,
-            ahead: None,
-            sums: Sums::default(),
-        });
+        let victim = self.victims.entry(slot).or_insert_with(|| Victim::of(tid));
+        victim.tid = tid;
         let former = std::mem::replace(&mut victim.affinity, affinity);
         if former.is_some() {
             drop(former);
             self.give_back();
         }
+    }
+
+    /// Charges the waits of a thread that is not known yet, and hands them out once it is watched.
+    pub(crate) fn expect(&mut self, slot: u32) {
+        self.victims.insert(slot, Victim::of(NOT_KNOWN));
     }
 
     /// Forgets affinities that no thread has any more.
@@ -176,7 +177,7 @@ impl Blame {
         ended.sort_by_key(|ended| (ended.wait.slot, ended.wait.number));
         let mut charges = Vec::new();
         for Ended { wait, look } in ended {
-            let Some(victim) = self.victims.get_mut(&wait.slot).filter(|v| v.tid == wait.tid) else {
+            let Some(victim) = self.victims.get_mut(&wait.slot).filter(|v| v.is(wait.tid)) else {
                 continue;
             };
             let is_counted =
@@ -239,12 +240,13 @@ impl Blame {
     fn hand_out(&mut self, until: u64) -> Vec<(u32, Cause, i64)> {
         let needed = self.ended.iter().map(|ended| ended.wait.from).fold(until, u64::min);
         self.trim(needed);
-        let most = (ROWS / self.victims.len().max(1)).clamp(1, CAUSES);
+        let known = self.victims.values().filter(|victim| victim.tid != NOT_KNOWN).count();
+        let most = (ROWS / known.max(1)).clamp(1, CAUSES);
         let of = |(slot, victim): (&u32, &mut Victim)| {
             let slot = *slot;
             std::mem::take(&mut victim.sums).few(most).map(move |(cause, ns)| (slot, cause, ns))
         };
-        self.victims.iter_mut().flat_map(of).collect()
+        self.victims.iter_mut().filter(|(_, victim)| victim.tid != NOT_KNOWN).flat_map(of).collect()
     }
 
     /// Bounds what is kept of the switches between two readings.
@@ -258,6 +260,15 @@ impl Blame {
 }
 
 impl Victim {
+    fn of(tid: u32) -> Victim {
+        Victim { tid, affinity: None, waits: 0, charged_ns: 0, ahead: None, sums: Sums::default() }
+    }
+
+    /// Is it this thread, as far as is known?
+    fn is(&self, tid: u32) -> bool {
+        self.tid == tid || self.tid == NOT_KNOWN
+    }
+
     /// Charges a wait that has ended; what is left of it to charge.
     fn end(&mut self, wait: &Wait) -> Option<Charge> {
         self.lose_until(wait.number - 1, wait.charged_ns.saturating_sub(wait.ready));

@@ -77,6 +77,19 @@ struct sched_ext_entity {
 	u64 dsq_vtime;
 } KERNEL_TYPE;
 
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t euid;
+} KERNEL_TYPE;
+
+struct mm_struct {
+	unsigned long arg_start; /* of the command line */
+	unsigned long arg_end;
+} KERNEL_TYPE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	u32 __state;
@@ -88,6 +101,10 @@ struct task_struct {
 	bool throttled; /* since 6.18: taken off the queue because a quota ran out */
 	struct sched_entity se;
 	struct sched_info sched_info;
+	struct task_struct *group_leader;
+	u64 start_boottime;
+	const struct cred *cred;
+	struct mm_struct *mm;
 	struct task_group *sched_task_group;
 	struct bpf_local_storage *bpf_storage;
 	void *worker_private; /* of a thread of the kernel: its struct kthread */

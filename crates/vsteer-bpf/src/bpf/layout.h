@@ -32,7 +32,7 @@ struct slot {
 	u64 waits;		/* number of its records so far */
 	u64 charged_ns;		/* the sum of `ready` of its records */
 	u64 charged_mark;	/* charged_ns when the wait began */
-	u64 lag_mark;		/* the VM's running clock when ready began */
+	u64 lag_mark;		/* the VM's running clock when ready began, or NO_LAG_MARK */
 	u64 held_mark;		/* the queue's held clock when the wait began, or moved to this queue */
 	u64 held_ns;		/* how long quotas held it in this wait, on queues it has left */
 	u64 in_state[STATES];	/* ns, closed spells only */
@@ -52,6 +52,9 @@ struct slot {
 	u32 ready_spell[HIST_BUCKETS];
 	u64 seq_last;
 };
+
+/* Above all that a running clock reads. */
+#define NO_LAG_MARK (~0ULL)
 
 enum culprit_kind { CULPRIT_IDLE = 0, CULPRIT_VM, CULPRIT_PROCESS, CULPRIT_KERNEL };
 
@@ -108,6 +111,24 @@ struct event_batch {
 	u64 lost;		/* switches that found the ring buffer full, on this pCPU so far */
 	u64 wake_ups;		/* of the events below, how many are no switches */
 	struct event events[EVENTS_PER_BATCH];
+};
+
+/* Slots that are laid ready for threads not known yet. */
+#define SPARES 1024
+/* The first bytes of a command line: a QEMU's name stands at its begin, its UUID within these. */
+#define ARGUMENTS 2048
+
+/* A thread that took a vCPU's name, and the slot that counts it. */
+struct birth {
+	u32 slot;		/* 1-based */
+	u32 tid;
+	u32 tgid;
+	u32 user;		/* effective */
+	u64 started;		/* its process, CLOCK_BOOTTIME ns */
+	u32 arguments_bytes;	/* 0: not known */
+	u32 pad;
+	char comm[16];
+	char arguments[ARGUMENTS]; /* each ends with a zero byte */
 };
 
 /* What walking the tasks tells of one: moments at which periods begin of the quota of its group and of the group above. */

@@ -265,8 +265,8 @@ static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u
 	u32 of_vm = s->clock;
 	u64 *clock = bpf_map_lookup_elem(&running_clocks, &of_vm);
 
-	if (clock)
-		s->lag_mark = clock_read(*(volatile u64 *)clock, now);
+	/* A thread whose VM is not known yet has no siblings yet. */
+	s->lag_mark = clock && s->is_vcpu ? clock_read(*(volatile u64 *)clock, now) : NO_LAG_MARK;
 	s->charge_since = now;
 	s->charged_mark = s->charged_ns;
 	s->wait_since = now;
@@ -295,7 +295,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 
 	s->in_state[LIMITED] += held;
 	s->in_state[READY] += ready;
-	if (clock && s->is_vcpu) {
+	if (clock && s->is_vcpu && s->lag_mark != NO_LAG_MARK) {
 		u64 lag = clock_since(clock, s->lag_mark, now, wait);
 
 		s->lag_ns += held ? scaled(lag, ready, wait) : lag;
@@ -380,7 +380,7 @@ static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, s
 	struct runner *r = &c->runners[c->next % RUNNERS];
 
 	r->since = now;
-	if (s) {
+	if (s && s->vm) {
 		r->who.kind = CULPRIT_VM;
 		r->who.id = s->vm;
 		*(u64 *)&r->who.comm[0] = 0;
@@ -739,8 +739,33 @@ int BPF_PROG(on_kvm_halt_ends, u64 ns, bool waited)
 
 /* ---- registration ------------------------------------------------------------------------------------------ */
 
-/* Run once after user space has filled slot_of_tid: marks the threads and sets their first state, without
- * overwriting what an event has set meanwhile. */
+/* Marks a thread and sets its first state, without overwriting what an event has set meanwhile. */
+static __always_inline void begin(struct slot *s, u32 slot, struct thread_mark *m, struct task_struct *p)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 state = BLOCKED;
+
+	if (p->on_cpu)
+		state = RUNNING;
+	else if (p->__state == TASK_RUNNING)
+		state = bpf_core_field_exists(p->throttled) && p->throttled ? LIMITED : READY;
+	struct slot *former = slot_at(m->slot);
+
+	/* The mark first: an event that comes now finds the slot unknown, settles its state, and wins below. */
+	m->slot = slot;
+	if (former && former != s) {
+		/* Nothing writes there any more: user space may give it to another thread. */
+		set_running(former, false, now);
+		former->state = ABSENT;
+	}
+	s->cpu = p->thread_info.cpu;
+	s->since = now;
+	s->charge_since = now;
+	if (__sync_val_compare_and_swap(&s->state, UNKNOWN, state) == UNKNOWN && state == READY)
+		enter_state(s, p, READY, s->cpu, now);
+}
+
+/* Run once after user space has filled slot_of_tid: marks the threads. */
 SEC("iter/task")
 int register_threads(struct bpf_iter__task *ctx)
 {
@@ -755,24 +780,12 @@ int register_threads(struct bpf_iter__task *ctx)
 		return 0;
 	struct thread_mark *m = bpf_task_storage_get(&marks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	if (!m)
-		return 0;
-	u64 now = bpf_ktime_get_ns();
-	u32 state = BLOCKED;
-
-	if (p->on_cpu)
-		state = RUNNING;
-	else if (p->__state == TASK_RUNNING)
-		state = bpf_core_field_exists(p->throttled) && p->throttled ? LIMITED : READY;
-	/* The mark first: an event that comes now finds the slot unknown, settles its state, and wins below. */
-	m->slot = *slot;
-	s->cpu = p->thread_info.cpu;
-	s->since = now;
-	s->charge_since = now;
-	if (__sync_val_compare_and_swap(&s->state, UNKNOWN, state) == UNKNOWN && state == READY)
-		enter_state(s, p, READY, s->cpu, now);
+	if (m)
+		begin(s, *slot, m, p);
 	return 0;
 }
+
+#include "births.h"
 
 /* ---- when periods of quotas begin -------------------------------------------------------------------------- */
 

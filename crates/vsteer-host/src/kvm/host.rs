@@ -5,7 +5,7 @@
 //!
 //! A sample reads counters, and looks for processes that are new. vsteer reads the list of threads every two seconds, or
 //! sooner if a thread ended. It asks libvirt again only if a new QEMU appears or a caller wants the configuration. It
-//! reads the place of memory every ten seconds. Each of these looks takes at most a fortieth of the time.
+//! reads the place of memory every ten seconds. Each of these looks takes at most an eightieth of the time.
 
 use super::config;
 use super::inventory::{Inventory, Thread, no_such_vm};
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use vsteer_bpf::{Observer, Watched};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, Tid, VmId, VmSample};
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::{CpuSet, Fault, FaultKind};
 
 /// What to observe, and how.
 #[derive(Debug, Clone, Default)]
@@ -198,12 +198,13 @@ impl KvmHost {
         Ok(())
     }
 
-    /// The threads as collectors take them, with their processes.
-    fn watchable(&self, all: &[(usize, Vec<Thread>)]) -> Vec<(Watched, u32)> {
+    /// The threads as collectors take them, with their processes. Those that have ended have this affinity, or are left out.
+    fn watchable(&self, all: &[(usize, Vec<Thread>)], of_ended: Option<&CpuSet>) -> Vec<(Watched, u32)> {
         let inventory = &self.inventory;
         let threads = all.iter().flat_map(|(i, threads)| threads.iter().map(|t| (&inventory.vms[*i].id, t)));
         let of = |(vm, t): (&VmId, &Thread)| {
-            let affinity = task::affinity(&inventory.root, t.pid, t.tid)?;
+            let affinity = task::affinity(&inventory.root, t.pid, t.tid);
+            let affinity = affinity.or_else(|| of_ended.cloned())?;
             Some((Watched { vm: vm.clone(), role: t.role, tid: t.tid, affinity }, t.pid))
         };
         threads.filter_map(of).collect()
@@ -212,7 +213,7 @@ impl KvmHost {
     /// Gives the present list of threads to the collectors.
     fn watch(&mut self) -> Result<(), Fault> {
         let all = self.inventory.threads();
-        (self.watched, self.pids) = self.watchable(&all).into_iter().unzip();
+        (self.watched, self.pids) = self.watchable(&all, None).into_iter().unzip();
         let begins = self.scanned.is_none();
         self.vanished = false;
         let watched = self.ebpf.as_mut().map_or(Ok(()), |observer| observer.watch(&self.watched));
@@ -224,13 +225,35 @@ impl KvmHost {
         Ok(())
     }
 
+    /// Adds the VMs of threads that took a vCPU's name since the last sample, also of those that have ended since. Their
+    /// counts begin with the name.
+    fn watch_born(&mut self) {
+        let Some(observer) = &mut self.ebpf else { return };
+        match observer.births() {
+            Ok(births) => self.inventory.add_born(births),
+            Err(fault) => self.inventory.note(format!("cannot hear of new VMs at once: {fault}")),
+        }
+        let born = self.inventory.born_threads();
+        // Of a thread that has ended since, the counts are there, but not where it might run.
+        self.watch_also(&born, Some(&CpuSet::default()));
+    }
+
     /// Adds VMs that have just started to what the collectors count. Returns whether there were any.
     fn watch_new(&mut self) -> bool {
         self.inventory.add_new();
-        let all = self.inventory.new_threads();
+        let new = self.inventory.new_threads();
+        self.watch_also(&new, None)
+    }
+
+    /// Adds these threads to what the collectors count, those that have ended with this affinity. Returns whether one of
+    /// them was new.
+    fn watch_also(&mut self, all: &[(usize, Vec<Thread>)], of_ended: Option<&CpuSet>) -> bool {
+        if all.is_empty() {
+            return false;
+        }
         let known: BTreeSet<Tid> = self.watched.iter().map(|w| w.tid).collect();
         let new: Vec<(Watched, u32)> =
-            self.watchable(&all).into_iter().filter(|(w, _)| !known.contains(&w.tid)).collect();
+            self.watchable(all, of_ended).into_iter().filter(|(w, _)| !known.contains(&w.tid)).collect();
         if new.is_empty() {
             return false;
         }
@@ -316,6 +339,7 @@ impl Observe for KvmHost {
     }
 
     fn sample(&mut self) -> Result<Batch, Fault> {
+        self.watch_born();
         self.look_for_new_if_due();
         let mut batch = match (&self.ebpf, &mut self.schedstat) {
             (Some(observer), _) => {

@@ -19,6 +19,7 @@ use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use vsteer_bpf::Birth;
 use vsteer_core::limits;
 use vsteer_core::nouns::{Manager, Role, Tid, VmId};
 use vsteer_core::{Fault, FaultKind};
@@ -27,6 +28,8 @@ use vsteer_core::{Fault, FaultKind};
 const YOUNG_S: u64 = 60;
 /// A process that is new may be about to become a VMM. After this time it has.
 const SETTLED: Duration = Duration::from_secs(1);
+/// For so long a thread with a vCPU's name waits to be known as a VM's: a libvirt may list its VM late.
+const BORN: Duration = Duration::from_secs(10);
 /// At this age the threads of a VMM have their names.
 const NAMED_S: f64 = 3.0;
 
@@ -91,6 +94,8 @@ pub struct Inventory {
     listed: BTreeSet<u32>,
     /// Of how many VMs a note said this.
     said: BTreeMap<String, usize>,
+    /// Threads that took a vCPU's name, until it is known whose they are.
+    born: Vec<(Birth, Instant)>,
     /// What the kernel or a monitor said of the vCPUs of a process; `None` if the threads' names tell, or nothing does.
     told_vcpus: BTreeMap<(u32, u64), Option<BTreeMap<Tid, u32>>>,
 }
@@ -119,6 +124,7 @@ impl Inventory {
             roles: BTreeMap::new(),
             listed: BTreeSet::new(),
             said: BTreeMap::new(),
+            born: Vec::new(),
             told_vcpus: BTreeMap::new(),
         }
     }
@@ -252,6 +258,41 @@ impl Inventory {
         let found = processes::find_among(&self.root, &unsettled, &vmms::holders_among_few(&self.root));
         let is_unlisted = |q: &Process| !matches!(q.origin, Origin::Libvirt | Origin::KubeVirt);
         let new: Vec<Process> = found.qemus.into_iter().filter(is_unlisted).collect();
+        self.add_unlisted(new);
+    }
+
+    /// Adds the VMs of threads that took a vCPU's name, also of those that have ended. A living VM of libvirt comes at the
+    /// next refresh.
+    pub fn add_born(&mut self, births: Vec<Birth>) {
+        self.born.retain(|(_, heard)| heard.elapsed() < BORN);
+        if self.connect.is_none() {
+            let now = Instant::now();
+            self.born.extend(births.into_iter().map(|birth| (birth, now)));
+        }
+        let known: BTreeSet<u32> = self.vms.iter().map(|vm| vm.process.pid).collect();
+        let unknown: BTreeSet<u32> = self.born.iter().map(|(birth, _)| birth.pid).collect();
+        let unknown: Vec<u32> = unknown.difference(&known).copied().collect();
+        if unknown.is_empty() {
+            return;
+        }
+        let found = processes::find_among(&self.root, &unknown, &vmms::holders_among_few(&self.root));
+        let there: BTreeSet<u32> = found.qemus.iter().map(|q| q.pid).collect();
+        let is_unlisted = |q: &Process| !matches!(q.origin, Origin::Libvirt | Origin::KubeVirt);
+        let mut new: Vec<Process> = found.qemus.into_iter().filter(is_unlisted).collect();
+        let mut ended: BTreeMap<u32, Process> = BTreeMap::new();
+        for (birth, _) in &self.born {
+            if unknown.contains(&birth.pid)
+                && !there.contains(&birth.pid)
+                && let Some(process) = processes::that_was_born(&self.root, birth)
+            {
+                ended.insert(birth.pid, process);
+            }
+        }
+        new.extend(ended.into_values());
+        self.add_unlisted(new);
+    }
+
+    fn add_unlisted(&mut self, new: Vec<Process>) {
         if new.is_empty() {
             return;
         }
@@ -260,6 +301,21 @@ impl Inventory {
         vms.extend(new.into_iter().map(unlisted));
         // Their threads may have no names yet, so no monitor is asked before the next refresh.
         self.vms = self.sorted(vms);
+    }
+
+    /// The threads that took a vCPU's name, each once its VM is known. Some may have ended.
+    pub fn born_threads(&mut self) -> Vec<(usize, Vec<Thread>)> {
+        let at: BTreeMap<u32, usize> =
+            self.vms.iter().enumerate().map(|(i, vm)| (vm.process.pid, i)).collect();
+        let mut all: BTreeMap<usize, Vec<Thread>> = BTreeMap::new();
+        for (birth, _) in self.born.extract_if(.., |(birth, _)| at.contains_key(&birth.pid)) {
+            let (i, pid, tid) = (at[&birth.pid], birth.pid, birth.tid);
+            if let Some(vcpu) = roles::vcpu_name(&birth.name) {
+                self.roles.insert((pid, tid), Role::Vcpu(vcpu));
+                all.entry(i).or_default().push(Thread { tid, pid, role: Role::Vcpu(vcpu) });
+            }
+        }
+        all.into_iter().collect()
     }
 
     /// The QEMUs about which vsteer need not ask libvirt again: all except young ones that libvirt does not

@@ -17,6 +17,7 @@ use super::vmms::{self, Holders};
 use crate::linux::task::{self, text};
 use crate::root::Root;
 use std::collections::BTreeMap;
+use vsteer_bpf::Birth;
 use vsteer_core::limits;
 use vsteer_core::nouns::Tid;
 
@@ -117,6 +118,19 @@ pub fn find_among(root: &Root, pids: &[u32], holders: &Holders) -> Found {
         found.qemus.push(Process { pid, start_ticks: stat.start_ticks, line, origin, user, cgroup });
     }
     found
+}
+
+/// The process of a thread that took a vCPU's name, if it has ended and was a QEMU. What it was is known by its command
+/// line alone. VMMs that only their descriptors tell are left out, and a pod or Proxmox, which cgroups tell.
+pub fn that_was_born(root: &Root, birth: &Birth) -> Option<Process> {
+    if task::read_stat(root, birth.pid, Tid(birth.pid)).is_some_and(|stat| !stat.is_dead()) {
+        return None;
+    }
+    let line = command_line::parse(&birth.arguments)?;
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let (user, cgroup) = (Some(birth.user), String::new());
+    let origin = origin(&cgroup, user, &line);
+    Some(Process { pid: birth.pid, start_ticks: birth.started_ns / tick_ns, line, origin, user, cgroup })
 }
 
 /// The arguments of a QEMU with those of the files that they name.

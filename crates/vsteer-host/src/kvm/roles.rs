@@ -139,7 +139,7 @@ pub fn number(iothreads: &[String], name: &str, taken: &BTreeSet<u32>) -> u32 {
 }
 
 /// N of `CPU N/KVM`; 0 for `ALL CPUs/TCG`; N of another VMM's name for a vCPU's thread.
-fn vcpu_name(comm: &str) -> Option<u32> {
+pub fn vcpu_name(comm: &str) -> Option<u32> {
     if comm == "ALL CPUs/TCG" {
         return Some(0);
     }

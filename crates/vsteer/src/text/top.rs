@@ -4,7 +4,7 @@
 //! sums all worlds. The sum over vCPUs has a row of its own.
 
 use super::{one_line, percent};
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::numa::load::home;
@@ -59,9 +59,30 @@ pub struct Row {
     pub depth: u8,
     /// What it is called.
     pub name: String,
-    /// The values behind the cells, for sorting.
+    /// The values behind the cells: shares, ms or rates.
     pub values: [Option<f64>; COLUMNS.len()],
-    pub cells: [String; COLUMNS.len()],
+}
+
+impl Row {
+    /// The cell of a column, `-` where nothing was measured.
+    pub fn cell(&self, column: usize) -> String {
+        let mut cell = String::new();
+        match self.values[column] {
+            Some(value) => write_cell(&mut cell, column, value),
+            None => cell.push('-'),
+        }
+        cell
+    }
+}
+
+/// What a column's value is written as: ms, a rate, or a share as a percentage.
+fn write_cell(to: &mut String, column: usize, value: f64) {
+    let written = match COLUMNS[column] {
+        "WAKE99ms" => write!(to, "{value:.2}"),
+        "SW/s" | "IO/s" | "TMR/s" => write!(to, "{value:.0}"),
+        _ => write!(to, "{:.2}", 100.0 * value),
+    };
+    written.expect("a String takes all");
 }
 
 fn row(
@@ -99,15 +120,7 @@ fn row(
         pressure.io_full,
         pressure.memory_full,
     ];
-    let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
-    let cells = std::array::from_fn(|i| match i {
-        10 => plain(wake_ms, 2),
-        11 => plain(switches, 0),
-        12 => plain(io, 0),
-        13 => plain(timers, 0),
-        _ => percent(values[i]),
-    });
-    Row { group: group.to_owned(), depth, name, values, cells }
+    Row { group: group.to_owned(), depth, name, values }
 }
 
 fn thread_row(group: &str, t: &ThreadModel) -> Row {
@@ -117,18 +130,19 @@ fn thread_row(group: &str, t: &ThreadModel) -> Row {
 
 /// Group row, vCPU-sum row and thread rows of every VM.
 pub fn vm_rows(model: &HostModel) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for vm in &model.vms {
-        let id = &vm.id.0;
-        let all = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
-        let switches = all.filter(|_| !vm.threads.is_empty());
-        rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm)));
-        if vm.vcpu_threads().next().is_some() {
-            let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
-            rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
-        }
-        rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
+    model.vms.iter().flat_map(rows_of).collect()
+}
+
+fn rows_of(vm: &VmModel) -> Vec<Row> {
+    let id = &vm.id.0;
+    let all = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
+    let switches = all.filter(|_| !vm.threads.is_empty());
+    let mut rows = vec![row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm))];
+    if vm.vcpu_threads().next().is_some() {
+        let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
+        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
     }
+    rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
     rows
 }
 
@@ -215,11 +229,16 @@ pub fn csv_header() -> String {
     )
 }
 
-/// A row as CSV; empty cells were not measured.
-pub fn csv_line(unix_ns: u64, vm: &str, r: &Row) -> String {
-    let thread = if r.depth == 0 { "group" } else { r.name.trim() };
-    let cells = r.cells.iter().map(|c| if c == "-" { "" } else { c }).collect::<Vec<_>>().join(",");
-    format!("{unix_ns},{},{},{cells}", csv_cell(vm), csv_cell(thread))
+/// Adds a row as CSV, without what stands before its name; empty cells were not measured.
+fn write_csv(to: &mut String, r: &Row) {
+    *to += &csv_cell(if r.depth == 0 { "group" } else { r.name.trim() });
+    for (column, value) in r.values.iter().enumerate() {
+        to.push(',');
+        if let Some(value) = value {
+            write_cell(to, column, *value);
+        }
+    }
+    to.push('\n');
 }
 
 /// The host's pressure as a row of CSV, without a VM.
@@ -252,12 +271,13 @@ pub fn print_rows(host: Option<&str>, unix_ns: u64, model: &HostModel, json: boo
         return;
     }
     let of = host.map_or_else(String::new, |host| format!("{},", csv_cell(host)));
-    let names: BTreeMap<&str, &str> =
-        model.vms.iter().map(|vm| (vm.id.0.as_str(), vm.name.as_str())).collect();
     let mut lines = csv_host(unix_ns, model).map_or_else(String::new, |line| format!("{of}{line}\n"));
-    for row in vm_rows(model) {
-        let name = names.get(row.group.as_str()).copied().unwrap_or(&row.group);
-        lines += &format!("{of}{}\n", csv_line(unix_ns, name, &row));
+    for vm in &model.vms {
+        let begin = format!("{of}{unix_ns},{},", csv_cell(&vm.name));
+        for row in rows_of(vm) {
+            lines += &begin;
+            write_csv(&mut lines, &row);
+        }
     }
     print!("{lines}");
 }

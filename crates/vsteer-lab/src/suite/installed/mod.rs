@@ -15,6 +15,7 @@ use crate::drive::Vsteer;
 use crate::installed::host::{Host, Ran};
 use crate::installed::image::Image;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
@@ -116,6 +117,27 @@ fn found(script: &str, ran: &Ran, held: bool) -> String {
     if held { ran.told() } else { format!("`{}`: {}", script.trim(), ran.told()) }
 }
 
+/// A moment, and how long each of QEMU's threads had waited for a pCPU until then.
+struct Since {
+    begun: Instant,
+    waited_ns: BTreeMap<i32, f64>,
+}
+
+impl Since {
+    fn now(host: &Host) -> Result<Since, Fault> {
+        Ok(Since { begun: Instant::now(), waited_ns: host.waited_ns()? })
+    }
+
+    /// The seconds since then, and how many of them the vCPU that waited longest has waited: one command runs on one
+    /// vCPU at a time.
+    fn took(&self, host: &Host) -> Result<(f64, f64), Fault> {
+        let took = self.begun.elapsed().as_secs_f64();
+        let waited = host.waited_ns()?;
+        let of = |(thread, ns): (&i32, &f64)| ns - self.waited_ns.get(thread).unwrap_or(&0.0);
+        Ok((took, waited.iter().map(of).fold(0.0, f64::max) / 1e9))
+    }
+}
+
 struct On<'a> {
     host: Host,
     release: &'static str,
@@ -139,12 +161,9 @@ impl On<'_> {
         script: &str,
         holds: impl Fn(&Ran) -> bool,
     ) -> Result<Ran, Fault> {
-        let (begun, before) = (Instant::now(), self.host.waited_ns()?);
+        let since = Since::now(&self.host)?;
         let ran = self.claim(claim, script, holds)?;
-        let (took, after) = (begun.elapsed().as_secs_f64(), self.host.waited_ns()?);
-        // One command runs on one vCPU at a time.
-        let of = |(thread, ns): (&i32, &f64)| ns - before.get(thread).unwrap_or(&0.0);
-        let waited = after.iter().map(of).fold(0.0, f64::max) / 1e9;
+        let (took, waited) = since.took(&self.host)?;
         self.findings.claim(
             format!("{}: that takes {limit} s at most", self.release),
             took - waited <= limit,
@@ -166,7 +185,8 @@ impl On<'_> {
         Ok(ran)
     }
 
-    /// A claim about what a command prints within some seconds: the command is repeated until it holds.
+    /// A claim about what a command prints within some seconds: the command is repeated until it holds. As in
+    /// [`On::claim_within`], what QEMU's vCPUs waited does not count.
     fn claim_soon(
         &mut self,
         limit: u64,
@@ -174,15 +194,20 @@ impl On<'_> {
         script: &str,
         holds: impl Fn(&Ran) -> bool,
     ) -> Result<(), Fault> {
-        let end = Instant::now() + Duration::from_secs(limit);
+        let since = Since::now(&self.host)?;
         loop {
             let ran = self.host.run(script)?;
             let held = holds(&ran);
-            if !held && Instant::now() < end {
+            let (took, waited) = since.took(&self.host)?;
+            if !held && took - waited < limit as f64 {
                 std::thread::sleep(Duration::from_millis(500));
                 continue;
             }
-            self.findings.claim(format!("{}: {claim}", self.release), held, found(script, &ran, held));
+            let found = format!(
+                "{}; after {took:.1} s, of which QEMU waited {waited:.1} s for this machine's pCPUs",
+                found(script, &ran, held)
+            );
+            self.findings.claim(format!("{}: {claim}", self.release), held, found);
             return Ok(());
         }
     }

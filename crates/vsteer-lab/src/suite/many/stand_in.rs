@@ -55,6 +55,11 @@ impl StandIn {
         quiet.spawn().map(StandIn).map_err(|e| Fault::io("starting a stand-in", &e))
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Waits until it has ended by itself.
     ///
     /// # Errors

@@ -1,0 +1,79 @@
+//! Is a thread counted from the moment at which it takes a vCPU's name, before anybody asks for it?
+//!
+//! A thread computes, ends, and is watched only then. Threads of other names take no slot.
+
+mod common;
+
+use rustix::thread::{gettid, set_name};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+use vsteer_bpf::Watched;
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{Role, Tid, VmId};
+
+const COMPUTES: Duration = Duration::from_millis(50);
+
+/// What a thread says of itself.
+struct Lived {
+    tid: Tid,
+    /// Since it has its name, ms.
+    elapsed_ms: f64,
+    ran_ms: f64,
+}
+
+fn ran_ms() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
+}
+
+/// A thread that takes this name, computes and sleeps as long, and has ended when this returns.
+fn lived(name: &CStr) -> Lived {
+    let live = || {
+        set_name(name).unwrap();
+        let (begun, ran_before) = (Instant::now(), ran_ms());
+        while begun.elapsed() < COMPUTES {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(COMPUTES);
+        let tid = Tid(gettid().as_raw_nonzero().get() as u32);
+        Lived { tid, elapsed_ms: begun.elapsed().as_secs_f64() * 1e3, ran_ms: ran_ms() - ran_before }
+    };
+    std::thread::scope(|scope| scope.spawn(live).join().unwrap())
+}
+
+#[test]
+#[ignore = "needs root: it loads eBPF"]
+fn a_thread_is_counted_since_it_has_a_vcpus_name() {
+    let mut observer = common::observer(vsteer_bpf::Options::default());
+    let other = lived(c"worker").tid;
+    for (name, vcpu) in [(c"CPU 3/KVM", 3), (c"fc_vcpu 0", 0), (c"crosvm_vcpu1", 1), (c"vcpu12", 12)] {
+        let Lived { tid, elapsed_ms, ran_ms } = lived(name);
+        let births = observer.births().unwrap();
+        let birth = births.iter().find(|b| b.tid == tid).unwrap_or_else(|| panic!("{name:?}: {births:?}"));
+        assert_eq!((birth.pid, birth.name.as_str()), (std::process::id(), name.to_str().unwrap()));
+        assert!(births.iter().all(|b| b.tid != other));
+        let told = std::env::args().collect::<Vec<_>>();
+        assert!(!birth.arguments.is_empty() && told.starts_with(&birth.arguments), "{:?}", birth.arguments);
+
+        let vm = VmId(format!("short-{vcpu}"));
+        let watched = Watched { vm: vm.clone(), role: Role::Vcpu(vcpu), tid, affinity: CpuSet::default() };
+        observer.watch_more(&[watched]).unwrap();
+        let counts = |observer: &vsteer_bpf::Observer| {
+            let reading = observer.read().unwrap();
+            assert_eq!(reading.surprises, 0);
+            let charged: i64 = reading.blame.iter().filter(|b| b.victim == vm).map(|b| b.ns).sum();
+            reading.threads.into_iter().find(|t| t.vm == vm).map(|t| (t.counters, charged))
+        };
+        let (counters, charged) = counts(&observer).expect("the last counts of a thread that has ended");
+        assert!(counts(&observer).is_none(), "the last counts come once");
+        let ms = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1e6;
+        let ran = ms(counters.run_ns);
+        let all = ran + ms(counters.wait_ns) + ms(counters.blocked_ns);
+        println!("{name:?}: ran {ran:.2} of {ran_ms:.2} ms, all {all:.2} of {elapsed_ms:.2} ms");
+        // What it takes to start and end a thread is not in what it says itself.
+        assert!((ran_ms..ran_ms + 5.0).contains(&ran), "{ran} ms, but it ran for {ran_ms} ms");
+        assert!(all >= elapsed_ms && ms(counters.blocked_ns) >= 50.0, "{all} ms of {elapsed_ms} ms");
+        assert_eq!(counters.ready_ns, Some(charged as u64), "charges add up");
+    }
+}
