@@ -9,8 +9,8 @@ use rustix::thread::gettid;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
@@ -22,6 +22,8 @@ const FILL: usize = RUNNERS / 4;
 /// Between the readings, charging may take this part of a pCPU's time. The next reading does the rest.
 const PART: u32 = 20;
 const NICE: i32 = -20;
+/// If the keeper has not read the rings by then, the reading does it.
+const KEEPER_TAKES: Duration = Duration::from_millis(200);
 
 /// How far the kernel side's rings have been read, and what was read but not charged yet.
 ///
@@ -34,6 +36,8 @@ struct Rings {
     /// Until the rings must be read again.
     pause: Duration,
     taken: Vec<Taken>,
+    /// A reading waits for them to be read now.
+    is_asked: bool,
 }
 
 /// What all rings held at one moment.
@@ -65,14 +69,23 @@ impl Rings {
         }
         self.taken.push(taken);
         self.taken_ns = begun;
+        self.is_asked = false;
         let fills = begun.saturating_sub(before) as f64 * FILL as f64 / most.max(1) as f64;
         self.pause = Duration::from_nanos(fills as u64).clamp(PAUSES.0, PAUSES.1);
     }
 }
 
+/// The rings, and who waits for them to be read.
+struct Kept {
+    rings: Mutex<Rings>,
+    taken: Condvar,
+}
+
 /// Reads the rings and charges what they hold.
 pub(crate) struct Reader {
-    rings: Arc<Mutex<Rings>>,
+    kept: Arc<Kept>,
+    /// The thread that reads the rings.
+    keeper: Option<Thread>,
     pub(crate) blame: Blame,
 }
 
@@ -86,13 +99,15 @@ impl Reader {
             taken_ns: now_ns(),
             pause: PAUSES.0,
             taken: Vec::new(),
+            is_asked: false,
         };
-        Reader { rings: Arc::new(Mutex::new(rings)), blame: Blame::of(pcpus) }
+        let kept = Kept { rings: Mutex::new(rings), taken: Condvar::new() };
+        Reader { kept: Arc::new(kept), keeper: None, blame: Blame::of(pcpus) }
     }
 
     /// Charges what was taken.
     fn settle(&mut self, copied: Option<&BTreeMap<u32, Copied>>) {
-        let all = std::mem::take(&mut locked(&self.rings).taken);
+        let all = std::mem::take(&mut locked(&self.kept.rings).taken);
         for Taken { before, waits, runners } in all {
             self.blame.begin_look();
             waits.into_iter().for_each(|waits| self.blame.take_waits(waits));
@@ -105,9 +120,27 @@ impl Reader {
 
     /// What was charged since the last reading, with the slots as this one copied them (1-based) at `until`.
     pub(crate) fn read(&mut self, copied: &BTreeMap<u32, Copied>, until: u64) -> Vec<(u32, Cause, i64)> {
-        locked(&self.rings).take();
+        self.take();
         self.settle(Some(copied));
         self.blame.hand_out(until)
+    }
+
+    /// Has the rings read. This thread must not hold their lock for long: on a busy machine it loses its pCPU, and then the
+    /// keeper, which has priority, would wait as long.
+    fn take(&self) {
+        let begun = now_ns();
+        let mut rings = locked(&self.kept.rings);
+        let Some(keeper) = &self.keeper else { return rings.take() };
+        rings.is_asked = true;
+        drop(rings);
+        keeper.unpark();
+        let rings = locked(&self.kept.rings);
+        let waits = |rings: &mut Rings| rings.taken_ns < begun;
+        let waited = self.kept.taken.wait_timeout_while(rings, KEEPER_TAKES, waits);
+        let (mut rings, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            rings.take();
+        }
     }
 }
 
@@ -115,15 +148,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the rings if it is time; when to come again.
-fn take_if_due(rings: &Mutex<Rings>) -> Duration {
-    let mut rings = locked(rings);
-    // A reading may have read them meanwhile.
+/// Reads the rings if it is time, or a reading asks for it; when to come again.
+fn take_if_due(kept: &Kept) -> Duration {
+    let mut rings = locked(&kept.rings);
     let since = Duration::from_nanos(now_ns().saturating_sub(rings.taken_ns));
-    if since < rings.pause {
+    if since < rings.pause && !rings.is_asked {
         return rings.pause - since;
     }
     rings.take();
+    kept.taken.notify_all();
     rings.pause
 }
 
@@ -166,8 +199,8 @@ impl Keeper {
     ) -> Result<Keeper, Fault> {
         let over = Arc::new(AtomicBool::new(false));
         let (ends, reader) = (Arc::clone(&over), Arc::clone(reader));
-        let rings = Arc::clone(&locked(&reader).rings);
-        let (tell, told) = channel();
+        let kept = Arc::clone(&locked(&reader).kept);
+        let (to, (tell, told)) = (Arc::clone(&reader), channel());
         let look = move || {
             come_in_time();
             let confined = confine.map_or(Ok(()), |confine| confine());
@@ -175,22 +208,23 @@ impl Keeper {
             let _ = tell.send(confined);
             let mut settles = Instant::now();
             while goes_on && !ends.load(Ordering::Relaxed) {
-                let pause = take_if_due(&rings);
+                let pause = take_if_due(&kept);
                 if settles <= Instant::now() {
                     settles = Instant::now() + PART * settle_if_free(&reader);
                 }
-                let begun = Instant::now();
-                while begun.elapsed() < pause && !ends.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(pause.saturating_sub(begun.elapsed()));
-                }
+                // Woken too early, it looks again.
+                std::thread::park_timeout(pause);
             }
         };
         let failed = |e: &dyn std::fmt::Display| {
             Fault::new(FaultKind::Failed, "cannot start the thread that reads traces").because(e)
         };
         let thread = std::thread::Builder::new().name("vsteer-traces".to_owned()).spawn(look);
-        let keeper = Keeper { over, thread: Some(thread.map_err(|e| failed(&e))?) };
+        let thread = thread.map_err(|e| failed(&e))?;
+        let handle = thread.thread().clone();
+        let keeper = Keeper { over, thread: Some(thread) };
         told.recv().map_err(|e| failed(&e))??;
+        locked(&to).keeper = Some(handle);
         Ok(keeper)
     }
 

@@ -29,7 +29,7 @@ use vsteer_record::Recording;
 pub const CASE: Case = Case {
     name: "oracle",
     doc: "ready, lag, wake-up latency and blame equal a replay of the kernel's own trace by a program of its own",
-    in_test: false,
+    in_test: true,
     minutes: Minutes::new(1.5, 6.0),
     beside: false,
     run,
@@ -155,6 +155,8 @@ fn cpus(list: &str) -> BTreeSet<usize> {
 
 /// One figure by both, ns; of how many pieces it is made; and how much of it is not known.
 struct Pair {
+    /// The VM.
+    victim: String,
     what: String,
     vsteer: f64,
     replay: f64,
@@ -163,8 +165,15 @@ struct Pair {
 }
 
 impl Pair {
-    fn of(what: String, vsteer: f64, replay: Time) -> Pair {
-        Pair { what, vsteer, replay: replay.ns as f64, pieces: replay.pieces, unsure: replay.unsure }
+    fn of(victim: &str, what: String, vsteer: f64, replay: Time) -> Pair {
+        Pair {
+            victim: victim.to_owned(),
+            what,
+            vsteer,
+            replay: replay.ns as f64,
+            pieces: replay.pieces,
+            unsure: replay.unsure,
+        }
     }
 
     /// The difference, as a part of what is allowed.
@@ -215,7 +224,8 @@ impl Compared {
         let mut names: BTreeMap<&VmId, &str> = BTreeMap::new();
         let (mut waits, mut lags, mut wakes, mut held) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
         let mut behind: BTreeMap<(&str, &Behind), Time> = BTreeMap::new();
-        for (tid, Did { waited, lag, woken, behind: by }) in &did {
+        let mut unknowns: BTreeMap<&str, u64> = BTreeMap::new();
+        for (tid, Did { waited, lag, woken, behind: by, unknown }) in &did {
             let at = |batch: &'_ Batch| batch.threads.iter().find(|t| t.tid.0 == *tid).cloned();
             let (Some(before), Some(after)) = (at(first), at(last)) else { continue };
             let counted = after.counters.since(&before.counters);
@@ -225,7 +235,7 @@ impl Compared {
             let what = format!("{} {}", thread.vm, after.role);
             let ready = counted.ready_ns.map_or(f64::NAN, |ns| ns as f64);
             let of_quota = counted.limited_ns.map_or(f64::NAN, |ns| ns as f64);
-            waits.push(Pair::of(what.clone(), ready + of_quota, *waited));
+            waits.push(Pair::of(&thread.vm, what.clone(), ready + of_quota, *waited));
             wakes.push(differ(&what, &counted, woken));
             if thread.vm == limited {
                 held += of_quota;
@@ -233,8 +243,9 @@ impl Compared {
             }
             if thread.is_vcpu {
                 let vsteer = counted.lag_ns.map_or(f64::NAN, |ns| ns as f64);
-                lags.push(Pair::of(what, vsteer, *lag));
+                lags.push(Pair::of(&thread.vm, what, vsteer, *lag));
             }
+            *unknowns.entry(&thread.vm).or_default() += unknown;
             for (who, time) in by {
                 let sum = behind.entry((&thread.vm, who)).or_default();
                 sum.ns += time.ns;
@@ -242,7 +253,10 @@ impl Compared {
                 sum.unsure += time.unsure;
             }
         }
-        let cells = cells(&behind, batches, &names, limited);
+        let mut cells = cells(&behind, batches, &names, limited);
+        for cell in &mut cells {
+            cell.unsure += unknowns.get(cell.victim.as_str()).unwrap_or(&0);
+        }
         let told = |all: &[Pair]| -> Vec<Value> {
             let of = |p: &Pair| json!({ "of": p.what, "vsteer_ns": p.vsteer, "replay_ns": p.replay, "pieces": p.pieces, "unsure_ns": p.unsure });
             all.iter().map(of).collect()
@@ -367,6 +381,7 @@ fn cells(
             other => format!("{other:?}"),
         };
         let pair = pairs.entry((victim.to_owned(), who.clone())).or_insert_with(|| Pair {
+            victim: victim.to_owned(),
             what: format!("{victim} behind {who}"),
             vsteer: 0.0,
             replay: 0.0,

@@ -9,6 +9,9 @@
 //! a pCPU than came last, its run time (`sched_stat_runtime`) says when it came at the latest, because run time leaves
 //! out what a hypervisor below took; its wake-up says when at the earliest. The time between is not known.
 //!
+//! perf also lacks some wake-ups that such an idle task makes: a thread then gets a pCPU after it blocked. From then until
+//! it got the pCPU, how long it waited is not known.
+//!
 //! Left out: quotas, of which the trace tells nothing. A wait is the time ready and limited.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -63,6 +66,8 @@ pub struct Did {
     /// From a wake-up to the pCPU, of each wait that ended in the window, ns: at least, and at most.
     pub woken: Vec<(u64, u64)>,
     pub behind: BTreeMap<Behind, Time>,
+    /// Times in which it blocked and then waited, from when is not known, ns.
+    pub unknown: u64,
 }
 
 /// The thread that leaves a pCPU.
@@ -131,9 +136,15 @@ fn event(line: &str) -> Option<Event> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    Blocked,
+    /// Since then, if that is known.
+    Blocked(Option<u64>),
     Runs,
-    Waits { since: u64, cpu: usize, began: u64, woken: bool },
+    Waits {
+        since: u64,
+        cpu: usize,
+        began: u64,
+        woken: bool,
+    },
 }
 
 /// A part of a wait, on one pCPU.
@@ -166,6 +177,8 @@ pub struct Replay {
     states: HashMap<u32, State>,
     parts: BTreeMap<u32, Vec<Part>>,
     woken: BTreeMap<u32, Vec<Woken>>,
+    /// Of threads whose wake-up is not in the trace: from when until when they may have waited.
+    unknown: BTreeMap<u32, Vec<(u64, u64)>>,
     /// By pCPU: what the kernel said of the run time of threads since its last switch.
     ran: HashMap<usize, Vec<(u32, u64)>>,
     /// Of each thread, its last wake-up.
@@ -198,7 +211,7 @@ impl Replay {
             What::Switch { from, to, name } => self.switched(ns, cpu, from, (to, name)),
             What::Wakes { tid, cpu } => {
                 self.wakes.insert(tid, ns);
-                if matches!(self.states.get(&tid), None | Some(State::Blocked)) {
+                if matches!(self.states.get(&tid), None | Some(State::Blocked(_))) {
                     self.waits(tid, ns, cpu, true);
                 }
             }
@@ -228,14 +241,14 @@ impl Replay {
             let woken = self.wakes.get(&from).map_or(earliest, |woken| (*woken).max(earliest));
             let unsure = came.saturating_sub(woken);
             if self.states.get(&left) == Some(&State::Runs) {
-                self.states.insert(left, State::Blocked);
+                self.states.insert(left, State::Blocked(None));
             }
             self.runs_on(Run { since: came, tid: from, name: former, guessed: true, unsure }, cpu);
         }
         if stays {
             self.waits(from, ns, cpu, false);
         } else {
-            self.states.insert(from, State::Blocked);
+            self.states.insert(from, State::Blocked(Some(ns)));
         }
         self.runs_on(Run { since: ns, tid: to, name, guessed: false, unsure: 0 }, cpu);
         self.ran.remove(&cpu);
@@ -255,6 +268,12 @@ impl Replay {
                 let length = if run.guessed { (0, u64::MAX) } else { (most, most) };
                 self.woken.entry(tid).or_default().push((ns, length));
             }
+        }
+        if let Some(State::Blocked(Some(since))) = self.states.get(&tid).copied()
+            && self.threads.contains_key(&tid)
+        {
+            self.unknown.entry(tid).or_default().push((since, ns));
+            self.woken.entry(tid).or_default().push((ns, (0, u64::MAX)));
         }
         self.states.insert(tid, State::Runs);
         self.runs[cpu].push(run);
@@ -307,6 +326,10 @@ impl Replay {
                     );
                 }
             }
+            let unknown = self.unknown.get(tid).into_iter().flatten();
+            did.unknown = unknown.map(|(a, b)| (*b).min(to).saturating_sub((*a).max(from))).sum();
+            did.waited.unsure += did.unknown;
+            did.lag.unsure += did.unknown;
             let woken = self.woken.get(tid).into_iter().flatten();
             did.woken =
                 woken.filter(|(ended, _)| (from..to).contains(ended)).map(|(_, wait)| *wait).collect();
@@ -463,6 +486,17 @@ mod tests {
         ]);
         assert_eq!((missing, did[&11].waited), (1, Time { ns: 4_000, pieces: 1, unsure: 4_000 }));
         assert_eq!(did[&11].behind.keys().collect::<Vec<_>>(), [&Behind::Placement]);
+    }
+
+    #[test]
+    fn a_wake_up_that_is_not_there_is_found_when_the_thread_runs() {
+        let (did, missing) = replayed(&[
+            switch(0, 0, (0, "R"), (11, "v")),
+            switch(20, 0, (11, "S"), (0, "swapper/0")),
+            switch(50, 0, (0, "R"), (11, "v")),
+        ]);
+        assert_eq!((missing, did[&11].waited), (0, Time { ns: 0, pieces: 0, unsure: 30_000 }));
+        assert_eq!((&did[&11].woken[..], did[&11].unknown), (&[(0, u64::MAX)][..], 30_000));
     }
 
     #[test]
