@@ -36,7 +36,7 @@ const TIMERS: [OfTimers; 4] = [
 ];
 
 /// The column of a counter of a VM's group, as the hypervisor counts it.
-fn of_group(counter: &str) -> String {
+pub(crate) fn of_group(counter: &str) -> String {
     format!("group_{counter}")
 }
 

@@ -4,12 +4,16 @@
 //! CSV is for people, so its texts are shown safely ([`vsteer_core::visible::csv_cell`]). Parquet and esxtop's files keep
 //! every name exactly.
 
+mod columns;
+mod config;
 mod events;
 mod names;
 mod perfetto;
 mod protobuf;
+mod settings;
 mod switches;
 
+pub use columns::{Column, Table, tables};
 pub use perfetto::perfetto;
 
 use crate::folder::{Recording, shown_as};
@@ -142,6 +146,9 @@ fn each_table(
             recording.batches.iter().try_for_each(|batch| give(rows(table, batch, None)))
         })?;
     }
+    for table in config::TABLES {
+        write(table, config::schema(table), &mut |give| config::each(table, recording, give))?;
+    }
     let mut notes = Vec::new();
     if recording.has_switches() {
         write("event", events::schema(), &mut |give| {
@@ -161,6 +168,7 @@ fn cell(column: &dyn Array, row: usize) -> String {
         return String::new();
     }
     match column.data_type() {
+        D::Boolean => column.as_boolean().value(row).to_string(),
         D::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
         D::UInt16 => column.as_primitive::<UInt16Type>().value(row).to_string(),
         D::UInt32 => column.as_primitive::<UInt32Type>().value(row).to_string(),

@@ -6,12 +6,13 @@ use crate::place::PLACE;
 use std::fmt::Write as _;
 use vsteer_core::FaultKind;
 use vsteer_core::diagnose::RULES;
-use vsteer_core::nouns::{COUNTERS, Kind, STALLS, Stall};
+use vsteer_core::nouns::{COUNTERS, HISTOGRAM_BUCKETS, Histogram, Kind, STALLS, Stall};
 use vsteer_core::plan::action::ACTIONS;
 use vsteer_core::thresholds::{THRESHOLDS, Thresholds, Unit};
 use vsteer_experiment::audit::CHECKS;
 use vsteer_host::privilege::{CapabilitySet, NEEDS, names};
 use vsteer_record::config;
+use vsteer_record::export::tables;
 
 const MADE: &str = "<!-- `make pictures` writes this page from the program's own tables. -->\n";
 
@@ -178,4 +179,39 @@ fn schedulers_page() {
         lines.join("\n")
     );
     made("docs/reference/parameters.md", &page);
+}
+
+/// Lower edges of the buckets of histograms, a row per octave.
+fn buckets() -> String {
+    const PER_OCTAVE: u16 = 8;
+    let heads: Vec<String> = (0..PER_OCTAVE).map(|n| format!("+{n}")).collect();
+    let heads: Vec<&str> = std::iter::once("bucket").chain(heads.iter().map(String::as_str)).collect();
+    let rows = (0..HISTOGRAM_BUCKETS as u16 / PER_OCTAVE).map(|octave| {
+        let first = octave * PER_OCTAVE;
+        let edges = (first..first + PER_OCTAVE).map(|b| Histogram::lower_edge_ns(b).to_string());
+        std::iter::once(first.to_string()).chain(edges).collect()
+    });
+    table(&heads, rows)
+}
+
+#[test]
+fn exports_page() {
+    let mut page = format!(
+        "# Tables of an export\n\n{MADE}\n`vsteer export --to parquet` and `--to csv` write a file for each of these tables.\n\n\
+        - Join samples with `config` by `vm` and the last `mono_ns` that is not later than the sample's.\n\
+        - Rows of `config`, `config_thread` and `config_cgroup` with the same `mono_ns` and `vm` belong together.\n\
+        - An empty cell (null) means not measured or not set, never 0.\n\
+        - CSV writes a list as `a;b;c`.\n"
+    );
+    for exported in tables() {
+        let _ = write!(page, "\n## {}\n\n{}.\n\n", exported.name, exported.about);
+        let rows =
+            exported.columns.into_iter().map(|c| vec![code(&c.name), c.kind, c.unit.to_owned(), c.meaning]);
+        page += &table(&["column", "type", "unit", "meaning"], rows);
+    }
+    page += "\n## Buckets\n\nA histogram is two lists: numbers of buckets, and how many times fell into each. All histograms have the same\n\
+        buckets, eight for each doubling. This table has the lower edge of each bucket in ns. The upper edge is the\n\
+        lower edge of the next bucket. The first bucket also holds all shorter times, the last one all longer times.\n\n";
+    page += &buckets();
+    made("docs/reference/exports.md", &page);
 }
