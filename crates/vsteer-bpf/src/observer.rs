@@ -650,7 +650,7 @@ fn named(cause: &Cause, vms: &BTreeMap<u32, VmId>) -> Culprit {
     let comm = || String::from_utf8_lossy(&who.comm[..end]).into_owned();
     match who.kind {
         culprit::VM => vms.get(&who.id).map_or(Culprit::Unattributed, |vm| Culprit::Vm(vm.clone())),
-        culprit::PROCESS => Culprit::Process { comm: comm(), pid: who.id },
+        culprit::PROCESS => Culprit::process(comm(), who.id),
         culprit::KERNEL => Culprit::Kernel { comm: comm() },
         _ => Culprit::Unattributed,
     }

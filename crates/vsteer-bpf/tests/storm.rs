@@ -104,7 +104,7 @@ fn the_charges_sum_up_to_what_each_thread_waited() {
             all += b.ns;
             match &b.culprit {
                 Culprit::Unattributed => unseen += b.ns,
-                Culprit::Process { comm, pid: 0 } => drop(names.insert(comm.clone())),
+                Culprit::Process { comm, pid: 0, .. } => drop(names.insert(comm.clone())),
                 _ => {}
             }
         }

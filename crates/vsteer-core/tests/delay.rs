@@ -104,11 +104,7 @@ fn only_what_others_cause_is_a_reason_to_change_them() {
     assert!(!by(&mut h, &sleeper, &[other(0.02)]));
     assert!(by(&mut h, &sleeper, &[other(0.03)]));
     assert!(by(&mut h, &sleeper, &[other(0.01), ("a", Culprit::Kernel { comm: "k".into() }, 0.02)]));
-    for culprit in [
-        Culprit::Process { comm: "p".into(), pid: 1 },
-        Culprit::Kernel { comm: "k".into() },
-        Culprit::Unattributed,
-    ] {
+    for culprit in [Culprit::process("p", 1), Culprit::Kernel { comm: "k".into() }, Culprit::Unattributed] {
         assert!(by(&mut h, &sleeper, &[("a", culprit, 0.1)]));
     }
     assert!(!by(&mut h, &sleeper, &[("a", Culprit::Placement, 0.4)]), "a pCPU was idle");

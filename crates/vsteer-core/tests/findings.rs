@@ -114,16 +114,21 @@ fn of_a_vm_whose_group_alone_is_counted_only_the_groups_thresholds_count() {
     assert_eq!(group(0.10, 0.06), ["co-stop per VM group (J. Park 2022): 6.00 % against 5.00"]);
 }
 
+fn in_container(comm: &str, container: &str) -> Culprit {
+    Culprit::Process { comm: comm.into(), pid: 7, container: Some(container.into()) }
+}
+
 #[test]
 fn every_culprit_has_a_name() {
     let h = single(0.5, 0.0);
     let context = Context { config: &h.config, model: &h.model, thresholds: Thresholds::default() };
-    let process = |pid| Culprit::Process { comm: "backup".into(), pid };
+    let process = |pid| Culprit::process("backup", pid);
     for (culprit, name) in [
         (vm("a"), "VM \"a\""),
         (vm("gone"), "VM \"gone\""),
         (process(7), "process backup (pid 7)"),
         (process(0), "process backup"),
+        (in_container("cc1", "lxc web"), "process cc1 (pid 7) in lxc web"),
         (Culprit::Kernel { comm: "kswapd0".into() }, "kernel thread kswapd0"),
         (Culprit::Placement, "placement (an allowed pCPU was idle)"),
         (Culprit::Unattributed, "unknown"),
@@ -184,7 +189,7 @@ fn an_interruption_takes_one_that_computes_and_one_that_wakes_often_and_runs_bri
             h.model.blame = Some(vec![blame("computes", vm("computes"), 0.4)]);
         }),
         (false, "for a process", |h| {
-            h.model.blame = Some(vec![blame("computes", Culprit::Process { comm: "x".into(), pid: 1 }, 0.4)]);
+            h.model.blame = Some(vec![blame("computes", Culprit::process("x", 1), 0.4)]);
         }),
         (false, "one of another pool", |h| h.config.vms[1].pool = Some(xen_pool("Pool-1", "credit", 1))),
         (true, "20 wake-ups a second", |h| {
@@ -297,9 +302,38 @@ fn threads_that_serve_devices_wait_at_the_public_level_or_wake_late() {
     }
 }
 
+/// None of its processes causes a quarter, but all of them together do.
+#[test]
+fn the_processes_of_a_container_count_together() {
+    let of = |share: f64| {
+        let mut h = Host::new(2, 1, 1.0);
+        h.vm("a", 1, 0.5, 0.5, 0.0);
+        h.model.blame = Some(vec![
+            blame("a", in_container("make", "lxc web"), share / 4.0),
+            blame("a", in_container("cc1", "lxc web"), share / 2.0),
+            blame("a", in_container("cc1", "pod 5d2a"), 0.1),
+            blame("a", Culprit::process("cc1", 9), 0.1),
+            blame("a", in_container("make", "lxc web"), share / 4.0),
+            blame("a", Culprit::Placement, 0.3 - share),
+        ]);
+        h.found("host_process")
+    };
+    let [found] = &of(0.16)[..] else { panic!("{:?}", of(0.16)) };
+    assert_eq!(found.title, "VM \"a\" waits for processes of lxc web: cc1, make");
+    assert!(near(found.loss_pcpus, 0.16));
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "ready share that this container caused, all threads together: 16.00 %",
+            "part of this VM's ready time: 32.00 % against 25.00"
+        ]
+    );
+    assert!(of(0.12).is_empty());
+}
+
 #[test]
 fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
-    let process = Culprit::Process { comm: "backup".into(), pid: 7 };
+    let process = Culprit::process("backup", 7);
     let kernel = Culprit::Kernel { comm: "kswapd0".into() };
     for (rule, culprit, title) in [
         ("noisy_neighbour", vm("b"), "VM \"a\" waits for VM \"b\""),

@@ -6,6 +6,7 @@ pub mod channel;
 pub mod client;
 pub mod command_line;
 pub mod config;
+pub mod containers;
 pub mod definition;
 pub mod elsewhere;
 pub mod host;

@@ -113,6 +113,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.extend([
                 Field::new("culprit_pid", DataType::UInt32, true),
                 Field::new("ns", DataType::Int64, false),
+                Field::new("culprit_container", DataType::Utf8, true),
             ]);
         }
         other => unreachable!("no table {other}"),
@@ -182,17 +183,21 @@ fn histogram(rows: &[ThreadSample], of: &Distribution, before: &[Option<Histogra
 fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
     match c {
         Culprit::Vm(id) => ("vm", id.0.clone(), None),
-        Culprit::Process { comm, pid } => ("process", comm.clone(), Some(*pid)),
+        Culprit::Process { comm, pid, .. } => ("process", comm.clone(), Some(*pid)),
         Culprit::Kernel { comm } => ("kernel", comm.clone(), None),
         Culprit::Placement => ("placement", String::new(), None),
         Culprit::Unattributed => ("unattributed", String::new(), None),
     }
 }
 
-fn culprit(kind: &str, name: &str, pid: Option<u32>) -> Option<Culprit> {
+fn culprit(kind: &str, name: &str, pid: Option<u32>, container: Option<&str>) -> Option<Culprit> {
     Some(match kind {
         "vm" => Culprit::Vm(VmId(name.to_owned())),
-        "process" => Culprit::Process { comm: name.to_owned(), pid: pid.unwrap_or(0) },
+        "process" => Culprit::Process {
+            comm: name.to_owned(),
+            pid: pid.unwrap_or(0),
+            container: container.map(str::to_owned),
+        },
         "kernel" => Culprit::Kernel { comm: name.to_owned() },
         "placement" => Culprit::Placement,
         "unattributed" => Culprit::Unattributed,
@@ -333,6 +338,7 @@ fn blame_columns(b: &[BlameSample]) -> Vec<ArrayRef> {
         texts(b.iter().map(|b| culprit_text(&b.culprit).1)),
         numbers::<UInt32Type>(b.iter().map(|b| culprit_text(&b.culprit).2)),
         numbers::<Int64Type>(b.iter().map(|b| Some(b.ns))),
+        Arc::new(b.iter().map(|b| b.culprit.container()).collect::<StringArray>()),
     ]
 }
 
@@ -458,7 +464,9 @@ impl Row<'_> {
     fn blame(&self) -> Result<BlameSample, ArrowError> {
         let text = |name: &str| self.columns.text(name, self.row);
         let pid = self.u32("culprit_pid");
-        let known = text("culprit_kind").zip(text("culprit")).and_then(|(k, n)| culprit(k, n, pid));
+        let container = text("culprit_container");
+        let known =
+            text("culprit_kind").zip(text("culprit")).and_then(|(k, n)| culprit(k, n, pid, container));
         let ns = self.columns.number::<Int64Type>("ns", self.row);
         Ok(BlameSample {
             victim: self.vm("victim")?,
@@ -504,24 +512,32 @@ pub fn stamp_of(rows: &RecordBatch) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    /// The batch, read from tables as vsteer 0.2.0 wrote them: without columns for pressure.
+    /// The batch, read from tables as vsteer 0.2.0 wrote them: without columns for pressure and containers.
     fn from_older(batch: &Batch) -> Batch {
         let mut read = Batch { mono_ns: batch.mono_ns, unix_ns: batch.unix_ns, ..Batch::default() };
         for table in TABLES {
             let whole = rows(table, batch, None);
             let names = whole.schema();
-            let is_old = |i: &usize| !names.field(*i).name().starts_with("psi_");
+            let is_old = |i: &usize| {
+                let name = names.field(*i).name();
+                !name.starts_with("psi_") && name != "culprit_container"
+            };
             let old: Vec<usize> = (0..whole.num_columns()).filter(is_old).collect();
-            assert_eq!(old.len() < whole.num_columns(), ["vm", "pcpu"].contains(&table), "{table}");
+            assert_eq!(old.len() < whole.num_columns(), ["vm", "pcpu", "blame"].contains(&table), "{table}");
             read_rows(table, &whole.project(&old).unwrap(), &mut read, &mut Past::default()).unwrap();
         }
         read
     }
 
     #[test]
-    fn a_recording_from_before_pressure_was_counted_is_read() {
+    fn a_recording_from_before_pressure_and_containers_is_read() {
         let of = |cpu| PcpuSample { cpu, user_ns: 5, ..PcpuSample::default() };
         let pressure = Pressure { io_full: Some(7), cpu_some: Some(0), ..Pressure::default() };
+        let blame = |container: Option<&str>| {
+            let container = container.map(str::to_owned);
+            let culprit = Culprit::Process { comm: "cc1".into(), pid: 5, container };
+            BlameSample { victim: VmId("a".into()), role: Role::Emulator, culprit, ns: 4 }
+        };
         let vm = VmSample { io: Some(3), pressure: Some(pressure), ..VmSample::new(VmId("a".into())) };
         let now = Batch {
             mono_ns: 1,
@@ -529,9 +545,15 @@ mod tests {
             pcpus: vec![of(0), of(1)],
             vms: vec![vm.clone()],
             pressure: Some(pressure),
+            blame: vec![blame(Some("lxc web"))],
             ..Batch::default()
         };
-        let expected = Batch { vms: vec![VmSample { pressure: None, ..vm }], pressure: None, ..now.clone() };
+        let expected = Batch {
+            vms: vec![VmSample { pressure: None, ..vm }],
+            pressure: None,
+            blame: vec![blame(None)],
+            ..now.clone()
+        };
         assert_eq!(from_older(&now), expected, "missing, not 0");
         // Of the host there is one figure, in one row.
         let column = rows("pcpu", &now, None).column_by_name("psi_io_full_ns").unwrap().null_count();

@@ -98,8 +98,14 @@ fn batch(i: u64) -> Batch {
             BlameSample {
                 victim: VmId("uuid-1".into()),
                 role: Role::Emulator,
-                culprit: Culprit::Process { comm: "cc1".into(), pid: 5 },
+                culprit: Culprit::process("cc1", 5),
                 ns: i as i64 - 2,
+            },
+            BlameSample {
+                victim: VmId("uuid-1".into()),
+                role: Role::Emulator,
+                culprit: Culprit::Process { comm: "cc1".into(), pid: 6, container: Some("lxc web".into()) },
+                ns: 3,
             },
             BlameSample {
                 victim: VmId("uuid-1".into()),

@@ -610,7 +610,10 @@ fn blame_lines(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
         let bar = "#".repeat((b.share * 40.0).ceil().min(40.0) as usize);
         let who = match &b.culprit {
             vsteer_core::nouns::Culprit::Vm(id) => format!("VM {}", name(&id.0)),
-            vsteer_core::nouns::Culprit::Process { comm, pid } => format!("process {comm} ({pid})"),
+            vsteer_core::nouns::Culprit::Process { comm, pid, container } => {
+                let of = container.as_ref().map_or_else(String::new, |name| format!(" in {name}"));
+                format!("process {comm} ({pid}){of}")
+            }
             vsteer_core::nouns::Culprit::Kernel { comm } => format!("kernel {comm}"),
             vsteer_core::nouns::Culprit::Placement => "placement: an allowed pCPU was idle".to_owned(),
             vsteer_core::nouns::Culprit::Unattributed => "unknown".to_owned(),

@@ -117,9 +117,12 @@ fn batch(config: &HostConfig, begun_unix_ns: u64, i: u64, ready: f64) -> Batch {
     let pcpus = (0..4).map(|cpu| PcpuSample { cpu, user_ns: i * STEP, idle_ns: i, ..PcpuSample::default() });
     let culprits = [
         Culprit::Vm(config.vms[config.vms.len() - 1].id.clone()),
-        Culprit::Process { comm: EVIL[..15].into(), pid: 5 },
+        Culprit::process(&EVIL[..15], 5),
         Culprit::Kernel { comm: "kworker/0:1".into() },
         Culprit::Placement,
+        Culprit::Process { comm: "cc1".into(), pid: 6, container: Some("lxc web".into()) },
+        Culprit::Process { comm: "make".into(), pid: 7, container: Some("lxc web".into()) },
+        Culprit::Process { comm: "cc1".into(), pid: 8, container: Some(EVIL.into()) },
     ];
     let blame = culprits.into_iter().enumerate().map(|(n, culprit)| BlameSample {
         victim: config.vms[0].id.clone(),
@@ -266,6 +269,8 @@ fn all_sections_are_there_and_names_do_nothing() {
         assert!(page.contains(&format!(">{heading}</h2>")), "no section {heading:?}");
     }
     assert!(page.contains("▲ better"));
+    // Two processes of one container are one column of each of the two recordings.
+    assert_eq!(page.matches("<bdi>lxc web</bdi><br><small>container</small>").count(), 2);
     // One title, no script, nothing that is fetched.
     assert_eq!(page.matches("</title>").count(), page.matches("<title>").count());
     for never in ["<script", "<img", "<iframe", "<link", "@import", "src=", "http://", "\0"] {

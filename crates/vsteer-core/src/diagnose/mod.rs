@@ -154,8 +154,11 @@ impl<'a> Context<'a> {
     pub fn culprit(&self, c: &Culprit) -> String {
         match c {
             Culprit::Vm(id) => format!("VM {:?}", self.name(id)),
-            Culprit::Process { comm, pid: 0 } => format!("process {comm}"),
-            Culprit::Process { comm, pid } => format!("process {comm} (pid {pid})"),
+            Culprit::Process { comm, pid, container } => {
+                let number = if *pid == 0 { String::new() } else { format!(" (pid {pid})") };
+                let of = container.as_ref().map_or_else(String::new, |name| format!(" in {name}"));
+                format!("process {comm}{number}{of}")
+            }
             Culprit::Kernel { comm } => format!("kernel thread {comm}"),
             Culprit::Placement => "placement (an allowed pCPU was idle)".to_owned(),
             Culprit::Unattributed => "unknown".to_owned(),

@@ -134,6 +134,10 @@ pub enum Culprit {
         comm: String,
         /// Its id; 0 when several were counted together.
         pid: u32,
+        /// The container or pod that it runs in, as kind and name: `lxc web`, `docker 0123456789ab`, `pod UID`. `None`: in
+        /// none, or not known, as of a process that has ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        container: Option<String>,
     },
     /// A kernel thread.
     Kernel {
@@ -144,6 +148,21 @@ pub enum Culprit {
     Placement,
     /// Unknown: what ran then was overwritten before it was read.
     Unattributed,
+}
+
+impl Culprit {
+    /// A process of which no container is known.
+    pub fn process(comm: impl Into<String>, pid: u32) -> Culprit {
+        Culprit::Process { comm: comm.into(), pid, container: None }
+    }
+
+    /// The container or pod that it runs in.
+    pub fn container(&self) -> Option<&str> {
+        match self {
+            Culprit::Process { container, .. } => container.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// Time that a thread of `victim` was ready while `culprit` ran, since the batch before. Not cumulative as all else is:

@@ -8,6 +8,7 @@
 //! reads the place of memory every ten seconds. Each of these looks takes at most an eightieth of the time.
 
 use super::config;
+use super::containers::Containers;
 use super::inventory::{Inventory, Thread, no_such_vm};
 use super::pressure;
 use super::slow::SlowCounters;
@@ -60,6 +61,7 @@ pub struct KvmHost {
     /// Was the lack of room for threads already reported?
     crowded: bool,
     slow: SlowCounters,
+    containers: Containers,
 }
 
 impl KvmHost {
@@ -85,6 +87,7 @@ impl KvmHost {
             vanished: false,
             crowded: false,
             slow: SlowCounters::default(),
+            containers: Containers::default(),
         };
         host.inventory.look()?;
         if host.inventory.vms.is_empty() && !host.options.vms.is_empty() {
@@ -177,6 +180,7 @@ impl KvmHost {
         // Makes room for twice as many threads, because workers appear and VMs start.
         room.threads = room.threads.max(threads as u32 * 2);
         room.confine = Some(needs_nothing);
+        self.containers = Containers::begin(&self.inventory.root);
         match Observer::start(room).map_err(named) {
             Ok(observer) => self.ebpf = Some(observer),
             Err(fault) => self.without_ebpf(fault)?,
@@ -361,6 +365,9 @@ impl Observe for KvmHost {
             }
             (None, None) => unreachable!("a host always has a collector"),
         };
+        if self.ebpf.is_some() {
+            self.containers.name(&self.inventory.root, &mut batch.blame);
+        }
         batch.pcpus = pcpu::read(&self.inventory.root);
         batch.pressure = psi::of_host(&self.inventory.root);
         self.slow.begin_sample();

@@ -176,6 +176,7 @@ pub fn batch(b: &Batch, since_ns: u64) -> Checked {
     b.blame.iter().try_for_each(|blame| {
         id(&blame.victim)?;
         role(blame.role)?;
+        short("a container's name", blame.culprit.container().unwrap_or_default(), 4 * limits::VM_NAME)?;
         number("a blamed time", Some(blame.ns.unsigned_abs()), MOST)
     })
 }

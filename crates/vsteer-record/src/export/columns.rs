@@ -87,6 +87,7 @@ const DOCUMENTED: &[Documented] = &[
     ("blame", "ns", "ns", "Ready time charged to it. Negative: corrects what was charged too much before"),
     (
         "blame",
+        "culprit_container",
         "",
         "Container or pod of the process: `lxc web`; null: in none, or not known",
     ),

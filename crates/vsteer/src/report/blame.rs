@@ -8,10 +8,11 @@ use vsteer_core::nouns::{Culprit, VmId};
 /// Columns of the table; the rest is summed in one more.
 const COLUMNS: usize = 9;
 
-/// A culprit as it is shown: several processes of one name are one column.
+/// A culprit as it is shown: several processes of one container, or of one name, are one column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Column {
     Vm(VmId),
+    Container(String),
     Process(String),
     Kernel(String),
     Placement,
@@ -21,6 +22,7 @@ enum Column {
 fn column_of(c: &Culprit) -> Column {
     match c {
         Culprit::Vm(id) => Column::Vm(id.clone()),
+        Culprit::Process { container: Some(name), .. } => Column::Container(name.clone()),
         Culprit::Process { comm, .. } => Column::Process(comm.clone()),
         Culprit::Kernel { comm } => {
             // kworker/0:1-events and its like are one culprit.
@@ -34,6 +36,7 @@ fn column_of(c: &Culprit) -> Column {
 fn heading(s: &Side, c: &Column) -> (String, &'static str) {
     match c {
         Column::Vm(id) => (s.stretch.config.name_of(id), "VM"),
+        Column::Container(name) => (name.clone(), "container"),
         Column::Process(comm) => (comm.clone(), "process"),
         Column::Kernel(comm) => (comm.clone(), "kernel"),
         Column::Placement => ("placement".to_owned(), "a pCPU was idle"),

@@ -26,7 +26,7 @@ fn linux_hosts() -> Vec<Host> {
     full.config.vms[0].weight = Some(CpuWeight::Shares(512));
     full.model.blame = Some(vec![
         blame(Culprit::Vm(VmId("batch".into())), 0.15),
-        blame(Culprit::Process { comm: "backup".into(), pid: 7 }, 0.15),
+        blame(Culprit::process("backup", 7), 0.15),
     ]);
     full.model.missing = [("lag_ns", "not measured by polling")].map(|(k, v)| (k.into(), v.into())).into();
 
