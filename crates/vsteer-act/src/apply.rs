@@ -127,6 +127,9 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
             unread: None,
         });
     }
+    if all.iter().all(|preview| preview.refused.is_none()) {
+        actuator.refusal_together(&plan.steps, plan.scope)?;
+    }
     Ok(all)
 }
 
@@ -159,6 +162,7 @@ pub fn apply(
     check_parent(plan, now)?;
     // Refuse impossible steps before any change, not in the middle.
     plan.steps.iter().try_for_each(|step| actuator.refusal(step, plan.scope))?;
+    actuator.refusal_together(&plan.steps, plan.scope)?;
     let mut journal = Journal::begin(setting.folder, plan, setting.connect, setting.unix_ns)?;
     let mut lines = Vec::new();
     let result = arm(&mut journal).and_then(|()| {
@@ -232,7 +236,7 @@ fn make_step(
             .because(format!("the present value is {}", current.before())));
     }
     let former = actuator.former(step, plan.scope)?;
-    journal.write(Entry::Intent { step: i, former })?;
+    journal.write(Entry::Intent { step: i, former: Box::new(former) })?;
     actuator.act(step, plan.scope)?;
     if plan.scope.live() {
         let after = actuator.current(step)?;
@@ -309,7 +313,7 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate, by: By) -> Result
 pub fn conflicts(journal: &Journal, actuator: &mut dyn Actuate) -> Vec<String> {
     let Some((plan, _)) = journal.plan() else { return Vec::new() };
     let again = journal.entries().iter().any(|e| matches!(e, Entry::Again { .. } | Entry::Guarded { .. }));
-    if journal.state() != State::Applied || again || !plan.scope.live() {
+    if journal.state() != State::Applied || again {
         return Vec::new();
     }
     let plan = plan.clone();
@@ -318,7 +322,9 @@ pub fn conflicts(journal: &Journal, actuator: &mut dyn Actuate) -> Vec<String> {
     let mut seen: Vec<&Step> = Vec::new();
     for (i, former) in journal.to_undo() {
         let step = &plan.steps[i];
-        if !seen.iter().any(|newer| newer.sets_what(step))
+        // Of a definition alone, only options of Proxmox VE can be compared one by one.
+        if (plan.scope.live() || former.qm.is_some())
+            && !seen.iter().any(|newer| newer.sets_what(step))
             && let Some(now) = actuator.changed_since(step, &former)
         {
             lines.push(format!("{}: {}: the present value is {now}", step.whose(), step.change));

@@ -54,7 +54,7 @@ pub enum Entry {
         /// Index into the plan's steps.
         step: usize,
         /// The former state, for the undo.
-        former: Former,
+        former: Box<Former>,
     },
     /// Step `step` was made and read back.
     Done {
@@ -439,7 +439,7 @@ pub fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
         later.any(|e| matches!(e, Entry::Undone { step: s, .. } if *s == step))
     };
     let intents = entries.iter().enumerate().rev().filter_map(|(at, e)| match e {
-        Entry::Intent { step, former } if !undone(*step, at) => Some((*step, former.clone())),
+        Entry::Intent { step, former } if !undone(*step, at) => Some((*step, (**former).clone())),
         _ => None,
     });
     intents.collect()

@@ -171,7 +171,7 @@ impl Steering {
         let plan = Plan::new(now.clone(), self.title.clone(), steps.clone(), Scope::Live, nothing);
         let mut journal = Journal::begin(setting.folder, &plan, setting.connect, setting.unix_ns)?;
         for (step, former) in formers.into_iter().enumerate() {
-            journal.write(Entry::Intent { step, former })?;
+            journal.write(Entry::Intent { step, former: Box::new(former) })?;
         }
         self.held.push(Held { journal, steps });
         let last = self.held.len() - 1;

@@ -14,7 +14,7 @@
 use vsteer_core::Fault;
 use vsteer_core::setting::{Change, Scope, Step};
 
-pub use former::{Former, Part, Run, Settings};
+pub use former::{Former, Part, QmOption, Run, Settings};
 
 mod former;
 
@@ -44,6 +44,14 @@ pub trait Actuate {
     /// # Errors
     /// What stands in the way and can be seen: a VM that must be off first, what this VM has no setting for.
     fn refusal(&mut self, _step: &Step, _scope: Scope) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Asked of all steps of a plan together, before the first is made: can the host hold them beside each other?
+    ///
+    /// # Errors
+    /// As [`Actuate::refusal`].
+    fn refusal_together(&mut self, _steps: &[Step], _scope: Scope) -> Result<(), Fault> {
         Ok(())
     }
 

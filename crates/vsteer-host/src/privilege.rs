@@ -120,6 +120,13 @@ pub const NEEDS: &[Need] = &[
         without: "fails; nothing is changed",
     },
     Need {
+        commands: CHANGING,
+        way: "definitions of Proxmox VE (untried)",
+        capabilities: CapabilitySet::all(),
+        reach: "`/usr/sbin/qm`",
+        without: "fails; nothing is changed",
+    },
+    Need {
         commands: &["apply", "rollback", "experiment"],
         way: "settings of the host",
         capabilities: NONE,

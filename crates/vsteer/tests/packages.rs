@@ -313,7 +313,7 @@ fn a_removal_is_refused_while_a_plan_is_applied() {
     let mut journal = Journal::begin(&dir.path().join("state/journal"), &plan, None, 1).unwrap();
     let former = Former { live: Some(plan.steps[0].change.clone()), ..Former::default() };
     // Also of a plan that was not finished: a killed apply, or `steer`.
-    journal.write(Entry::Intent { step: 0, former }).unwrap();
+    journal.write(Entry::Intent { step: 0, former: Box::new(former) }).unwrap();
     drop(journal);
     for words in [["remove"], ["0"]] {
         let refused = remove(&words);

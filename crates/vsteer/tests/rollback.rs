@@ -18,7 +18,9 @@ fn applied(folder: &Path, name: &str, how: How, (from, to): (&str, &str), unix_n
     let change = plan.steps[0].change.clone();
     let mut journal = Journal::begin(&folder.join("state/journal"), &plan, None, unix_ns).unwrap();
     let former = Former { live: Some(change), ..Former::default() };
-    for entry in [Entry::Intent { step: 0, former }, Entry::Done { step: 0 }, Entry::Applied] {
+    for entry in
+        [Entry::Intent { step: 0, former: Box::new(former) }, Entry::Done { step: 0 }, Entry::Applied]
+    {
         journal.write(entry).unwrap();
     }
     plan.id

@@ -125,7 +125,7 @@ impl Carrier<'_, '_> {
                     .iter()
                     .any(|e| matches!(e, Entry::Intent { step: s, .. } if *s == step));
                 if !known {
-                    journal.write(Entry::Intent { step, former: former(one) })?;
+                    journal.write(Entry::Intent { step, former: Box::new(former(one)) })?;
                 }
             }
         }

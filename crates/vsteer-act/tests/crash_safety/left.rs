@@ -13,7 +13,7 @@ fn leave(world: &mut World, plan: &Plan) {
     for (i, step) in plan.steps.iter().enumerate() {
         world.current(step).unwrap();
         let former = world.former(step, Scope::Live).unwrap();
-        journal.write(Entry::Intent { step: i, former }).unwrap();
+        journal.write(Entry::Intent { step: i, former: Box::new(former) }).unwrap();
         world.act(step, Scope::Live).unwrap();
     }
 }

@@ -29,6 +29,9 @@ pub struct Former {
     /// The URI of the libvirt that keeps the definition: it is put back also when the VM is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper: Option<String>,
+    /// The option of Proxmox VE that the step overwrites: it is put back also when the VM is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qm: Option<QmOption>,
     /// A VM's settings on vSphere, of which the step overwrites some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vsphere: Option<Box<Settings>>,
@@ -41,6 +44,19 @@ pub struct Run {
     pub pid: u32,
     /// When that started, clock ticks since the host's boot: with the pid, an identity.
     pub start_ticks: u64,
+}
+
+/// An option of a VM of Proxmox VE.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QmOption {
+    /// The VM's number.
+    pub id: u32,
+    /// Name of the option, as `qm config` prints it.
+    pub name: String,
+    /// Its value before the step; `None`: it was not set.
+    pub value: Option<String>,
+    /// The value that the step gives it.
+    pub to: String,
 }
 
 /// Some elements of a definition: all those of one tag under one parent (with one attribute's value).

@@ -4,9 +4,8 @@
 //! running VM with libvirt's calls, and the definition by replacing the elements concerned
 //! ([`super::definition`]). It changes a QEMU without a manager with system calls and the files of its
 //! cgroup. It sets scheduling classes and real-time budgets directly in both cases, because libvirt has no
-//! live call for them. A running VM of Proxmox counts as a QEMU without a manager (untried); the person
-//! changes its definition with `qm set`. vsteer does not change VMs of
-//! KubeVirt and Kata.
+//! live call for them. A running VM of Proxmox counts as a QEMU without a manager, and `qm set` changes its
+//! definition ([`qm`]; both untried). vsteer does not change VMs of KubeVirt and Kata.
 //!
 //! libvirt moves a VM to another host ([`host`]).
 //!
@@ -16,6 +15,7 @@ mod able;
 mod help;
 mod host;
 mod live;
+mod qm;
 mod setting;
 
 use super::client::Client;
@@ -26,11 +26,12 @@ use crate::actuate::{Actuate, Former, Part, Restored, Run};
 use crate::kvm::host::KvmHost;
 use serde_json::json;
 use setting::{KvmSetting, rt_budget};
+use std::path::PathBuf;
 use vsteer_core::nouns::{Manager, Role, Tid, VmConfig, VmId};
 use vsteer_core::setting::{Affinity, Change, Class, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
-pub use help::proxmox_command;
+pub use qm::{PROGRAM as QM, proxmox_command};
 
 /// A fault about a step.
 fn fault(kind: FaultKind, step: &Step) -> Fault {
@@ -111,6 +112,11 @@ impl KvmHost {
     /// The VM's definition, to be changed.
     fn definition(&mut self, subject: &Subject, step: &Step) -> Result<String, Fault> {
         self.libvirt(subject, step)?.definition(&subject.vm.id.0)
+    }
+
+    /// The tool of Proxmox VE.
+    fn qm(&self) -> PathBuf {
+        self.options.qm.clone().unwrap_or_else(|| PathBuf::from(QM))
     }
 
     fn libvirt(&mut self, subject: &Subject, step: &Step) -> Result<&mut Client, Fault> {
@@ -224,8 +230,10 @@ impl KvmHost {
         let subject = self.subject(step)?;
         let setting = of(step)?;
         let (live, persistent) = setting.effect(scope);
-        // The definition comes first: if libvirt refuses it, the running VM is unchanged.
-        if persistent {
+        // The definition comes first: if the manager refuses it, the running VM is unchanged.
+        if persistent && let Some(id) = qm::number(&subject.vm) {
+            qm::make(&self.qm(), id, step)?;
+        } else if persistent {
             self.redefine(&subject, step, |text| {
                 definition::changed(text, &setting.parts(text)?).map(|(new, _)| new)
             })?;
@@ -285,10 +293,26 @@ impl Actuate for KvmHost {
 
     fn refusal(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let subject = self.subject(step)?;
-        able::check(&self.inventory, &subject.vm, step, effect(&step.change, scope))
+        let (live, persistent) = effect(&step.change, scope);
+        able::check(&self.inventory, &subject.vm, step, (live, persistent))?;
+        match qm::number(&subject.vm).filter(|_| persistent && !self.qm().exists()) {
+            Some(id) => {
+                let by_hand = proxmox_command(id, &step.change).map(|line| format!("run: {line} (untried)"));
+                let refused = fault(FaultKind::Unsupported, step).because(help::NO_QM);
+                Err(Fault { help: by_hand, ..refused })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refusal_together(&mut self, steps: &[Step], scope: Scope) -> Result<(), Fault> {
+        if scope.persistent() { self.refuse_unlike_pins(steps) } else { Ok(()) }
     }
 
     fn changed_since(&mut self, step: &Step, former: &Former) -> Option<String> {
+        if let Some(now) = former.qm.as_ref().and_then(|option| qm::changed_since(&self.qm(), option)) {
+            return Some(now);
+        }
         // A VM that restarted since has its own settings; nobody changed this one's.
         if self.gone(step, former).is_some() {
             return None;
@@ -301,7 +325,9 @@ impl Actuate for KvmHost {
     fn touches(&mut self, step: &Step) -> Vec<String> {
         let Ok(subject) = self.subject(step) else { return Vec::new() };
         let vm = &subject.vm;
-        match (&vm.manager, &step.change) {
+        let of_qm = qm::number(vm).and_then(|id| qm::line(&self.qm(), id, &step.change));
+        let of_qm = of_qm.map(|line| format!("command, if the definition is changed: {line}"));
+        let mut all = match (&vm.manager, &step.change) {
             (Manager::Libvirt(uri), Change::Affinity(a)) => {
                 vec![format!("libvirt: {uri}"), format!("thread: {} of VM {:?}", a.tid.0, vm.name)]
             }
@@ -317,7 +343,9 @@ impl Actuate for KvmHost {
                 let group = vm.cgroup.as_deref().and_then(|c| self.inventory.cgroups.file(c, ""));
                 group.into_iter().map(|path| format!("cgroup: {}", path.trim_end_matches('/'))).collect()
             }
-        }
+        };
+        all.extend(of_qm);
+        all
     }
 
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
@@ -328,13 +356,16 @@ impl Actuate for KvmHost {
             return former;
         }
         let mut former = Former::default();
-        if live {
+        let id = qm::number(&subject.vm).filter(|_| persistent);
+        if live || (id.is_some() && qm::applies_at_once(&step.change)) {
             let seen = self.inventory.vms.iter().find(|vm| vm.id == step.vm);
             former.run = seen.map(|vm| Run { pid: vm.process.pid, start_ticks: vm.process.start_ticks });
             former.live = Some(self.current_of(&subject, step)?);
             of(step)?.keep(&mut self.inventory, &subject, &mut former);
         }
-        if persistent {
+        if let Some(id) = id {
+            former.qm = Some(qm::former(&self.qm(), id, step)?);
+        } else if persistent {
             former.definition = self.former_parts(&subject, step)?;
             if let Manager::Libvirt(uri) = &subject.vm.manager {
                 former.keeper = Some(uri.clone());
@@ -361,7 +392,11 @@ impl Actuate for KvmHost {
         // The definition needs no process, so vsteer restores it even if the VM is off. A failure of one part
         // does not stop the other.
         let of_definition = !former.definition.is_empty();
-        let defined = of_definition.then(|| self.restore_definition(step, former)).transpose();
+        let defined = match &former.qm {
+            Some(option) => Some(qm::restore(&self.qm(), step, option)),
+            None => of_definition.then(|| self.restore_definition(step, former)),
+        };
+        let defined = defined.transpose();
         let live = former.live.as_ref().map(|change| self.restore_live(step, former, change)).transpose();
         Ok(of_both(defined?, live?))
     }

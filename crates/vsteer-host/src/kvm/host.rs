@@ -21,6 +21,7 @@ use crate::privilege::{CapabilitySet, EBPF, Kept, confine, lacking, missing, nam
 use crate::root::Root;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_bpf::{Observer, Watched};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, Tid, VmId, VmSample};
@@ -39,6 +40,8 @@ pub struct Options {
     pub ebpf: vsteer_bpf::Options,
     /// Adds the timers that VMs asked for and got to the samples.
     pub timers: Option<Timers>,
+    /// The tool `qm` of Proxmox VE, where it is not at its place.
+    pub qm: Option<PathBuf>,
 }
 
 /// How often to read the list of threads again.
@@ -50,7 +53,7 @@ const RESCAN_VANISHED: Duration = Duration::from_millis(250);
 /// The KVM/QEMU host that this program runs on.
 pub struct KvmHost {
     pub(crate) inventory: Inventory,
-    options: Options,
+    pub(super) options: Options,
     ebpf: Option<Observer>,
     schedstat: Option<Schedstat>,
     watched: Vec<Watched>,

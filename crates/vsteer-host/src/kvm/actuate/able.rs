@@ -4,7 +4,8 @@
 //! decides ([`super::setting`]).
 
 use super::fault;
-use super::help::{NOBODY, QM, TRANSIENT, UNCONNECTED, help_for};
+use super::help::{NO_QM_OPTION, NOBODY, TRANSIENT, UNCONNECTED, help_for};
+use super::qm;
 use super::setting::{self, Able, Asked};
 use crate::kvm::inventory::Inventory;
 use vsteer_core::nouns::{Manager, VmConfig};
@@ -28,14 +29,14 @@ fn refuses_all(vm: &VmConfig) -> Option<&'static str> {
     }
 }
 
-/// Does this VM have a definition that vsteer can change?
-fn has_definition(asked: &Asked<'_>) -> Able {
+/// Does this VM have a definition that vsteer can change in this way?
+fn has_definition(asked: &Asked<'_>, change: &Change) -> Able {
     let listed = asked.seen.and_then(|v| v.listed.as_ref());
     match &asked.vm.manager {
         Manager::Libvirt(_) if listed.is_some_and(|l| l.persistent) => Ok(()),
         Manager::Libvirt(_) => Err(TRANSIENT),
         Manager::Bare => Err(NOBODY),
-        Manager::Proxmox(_) => Err(QM),
+        Manager::Proxmox(_) => qm::option(change).map(|_| ()).ok_or(NO_QM_OPTION),
         Manager::KubeVirt => Err(KUBEVIRT),
         Manager::Kata => Err(KATA),
         Manager::Xen => Err(XEN),
@@ -56,7 +57,7 @@ fn able(asked: &Asked<'_>, change: &Change, (live, persistent): (bool, bool)) ->
         setting.live(asked)?;
     }
     if persistent {
-        has_definition(asked)?;
+        has_definition(asked, change)?;
         setting.defined(asked)?;
     }
     Ok(())
@@ -73,6 +74,6 @@ pub(super) fn check(
     let asked = Asked { vm, seen, of_libvirt: matches!(vm.manager, Manager::Libvirt(_)) };
     able(&asked, &step.change, where_to).map_err(|why| {
         let refused = fault(FaultKind::Unsupported, step).because(why);
-        Fault { help: help_for(vm, &step.change, why), ..refused }
+        Fault { help: help_for(vm, why), ..refused }
     })
 }
