@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Manager, Role, VmConfig};
@@ -29,6 +30,8 @@ pub const PROGRAM: &str = "/usr/sbin/qm";
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often to look whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long another program may hold the output open when `qm` has ended.
+const OPEN: Duration = Duration::from_secs(5);
 /// More output than this is not read: a VM's options are some KiB.
 const OUTPUT: u64 = 1 << 20;
 /// Folders of the programs that `qm` itself runs.
@@ -90,15 +93,17 @@ impl Failed {
     }
 }
 
-/// Reads all that a program prints while it runs.
-fn reader(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+/// Reads all that a program prints while it runs, and passes it on once nobody can print any more.
+fn reader(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (tell, told) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(from) = from {
             let _ = from.take(OUTPUT).read_to_end(&mut bytes);
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+        let _ = tell.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    told
 }
 
 /// The exit code of a program; `None` if it did not end in time and was killed.
@@ -117,8 +122,8 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<i32>> {
     }
 }
 
-/// Runs `qm` with these words. Returns what it printed.
-fn run(program: &Path, words: &[&str], limit: Duration) -> Result<String, Failed> {
+/// Runs `qm` with these words. Returns what it printed; `None` if a program that it started holds its output open.
+fn run(program: &Path, words: &[&str], limit: Duration) -> Result<Option<String>, Failed> {
     let line = format!("{} {}", program.display(), words.join(" "));
     let failed = |what: String, said: &str| Failed { what, said: said.to_owned() };
     let spawned = Command::new(program)
@@ -135,13 +140,13 @@ fn run(program: &Path, words: &[&str], limit: Duration) -> Result<String, Failed
     let code =
         wait(&mut child, limit).map_err(|e| failed(format!("cannot wait for {line}"), &e.to_string()))?;
     let Some(code) = code else {
-        // Programs that it started may still hold its output open, so nothing is read.
         return Err(failed(format!("{line} did not end in {} s", limit.as_secs()), ""));
     };
-    let (printed, complaints) = (printed.join().unwrap_or_default(), complaints.join().unwrap_or_default());
+    let whole = |from: Receiver<String>| from.recv_timeout(OPEN).ok();
     if code == 0 {
-        return Ok(printed);
+        return Ok(whole(printed));
     }
+    let complaints = whole(complaints).unwrap_or_default();
     let said = complaints.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or_default();
     Err(failed(format!("{line} failed with exit code {code}"), said))
 }
@@ -149,6 +154,11 @@ fn run(program: &Path, words: &[&str], limit: Duration) -> Result<String, Failed
 /// A VM's options by name.
 fn options(program: &Path, id: u32) -> Result<BTreeMap<String, String>, Failed> {
     let text = run(program, &["config", &id.to_string()], LIMIT)?;
+    // Half an output could hide an option.
+    let text = text.ok_or_else(|| Failed {
+        what: format!("{} config {id} ended and left its output open", program.display()),
+        said: String::new(),
+    })?;
     let of =
         |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
     Ok(text.lines().filter_map(of).collect())
@@ -374,14 +384,20 @@ mod tests {
     #[test]
     fn a_qm_that_hangs_is_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("qm");
-        crate::stand_in::script(&program, "exec sleep 60");
+        let program = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            crate::stand_in::script(&path, text);
+            path
+        };
         let begun = Instant::now();
-        let failed = run(&program, &["config", "100"], Duration::from_millis(200)).unwrap_err();
-        assert!(
-            failed.what.contains("did not end") && begun.elapsed() < Duration::from_secs(10),
-            "{failed:?}"
-        );
+        let hangs = program("hangs", "exec sleep 60");
+        let failed = run(&hangs, &["config", "100"], Duration::from_millis(200)).unwrap_err();
+        assert!(failed.what.contains("did not end"), "{failed:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        // It leaves a process behind that holds its output: half of it is not taken for the whole.
+        let leaves = program("leaves", "echo 'cores: 2'; (sleep 20 2>/dev/null) & exit 0");
+        let failed = options(&leaves, 100).unwrap_err();
+        assert!(failed.what.contains("left its output open"), "{failed:?}");
     }
 
     #[test]
