@@ -18,6 +18,7 @@ pub use pressure::{Pressure, PressureShares, STALLS, Stall, Stalls};
 pub use samples::{
     Batch, BlameSample, Collector, Culprit, GroupSample, PcpuSample, ThreadSample, TimerCounts, VmSample,
 };
+pub use scheduling::{GroupScheduling, UCLAMP_MOST};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +30,9 @@ mod histogram;
 mod pools;
 mod pressure;
 mod samples;
+mod scheduling;
 mod vsphere;
+mod words;
 
 /// What identifies a VM for as long as it is defined: libvirt's UUID, else `qemu:PID:START` for a bare process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -396,6 +399,12 @@ pub struct VmConfig {
     /// The quotas of every cgroup from the root's child down to those of its threads, parents first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quotas: Vec<GroupQuota>,
+    /// Other settings of these cgroups, as far as they differ from the kernel's defaults; parents first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scheduling: Vec<GroupScheduling>,
+    /// Cookies of core scheduling by thread, for threads that have one; `None` where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_cookies: Option<BTreeMap<Tid, u64>>,
     /// The cgroup of the cpu controller that holds all of it and nothing else; `None` where it has none of its own.
     pub cgroup: Option<String>,
     /// Real-time budgets of every cgroup from the root's child down to those of its threads, parents first; empty
@@ -449,6 +458,8 @@ impl VmConfig {
             weight: None,
             limits: Limits::default(),
             quotas: Vec::new(),
+            scheduling: Vec::new(),
+            core_cookies: None,
             cgroup: None,
             rt_budgets: Vec::new(),
             guest_topology: None,
@@ -540,6 +551,12 @@ pub struct FairTuning {
     /// there only by affinity and stays on its pCPU. Empty if there are none or they were not read.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub isolated: CpuSet,
+    /// pCPUs without a tick while one thread alone can run there (`nohz_full=`); `None` where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nohz_full: Option<CpuSet>,
+    /// Is the kernel built with PREEMPT_RT? `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempt_rt: Option<bool>,
     /// When periods of quotas begin, by thread; empty where that was not looked at.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub quota_clocks: BTreeMap<Tid, QuotaClocks>,

@@ -437,6 +437,56 @@ fn a_quota_of_a_slice_speaks_by_the_slice() {
     }
 }
 
+/// A VM in an idle cgroup: the finding names the topmost one, and weights are not proposed.
+#[test]
+fn an_idle_cgroup_is_named_where_its_vm_waits() {
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("tick", 1, 0.1, 0.09, 250.0).vm("batch", 2, 0.9, 0.02, 0.0);
+    assert!(!h.finds("idle_group") && h.proposed("weights").is_ok());
+    let idle = |cgroup: &str| GroupScheduling { cgroup: cgroup.into(), idle: true, ..Default::default() };
+    h.config.vms[0].scheduling = vec![idle("/m/tick/emulator")];
+    assert!(!h.finds("idle_group"), "no vCPU is in it");
+    h.config.vms[0].scheduling = vec![idle("/m"), idle("/m/tick")];
+    let found = &h.found("idle_group")[0];
+    assert_eq!(found.title, "VM \"tick\" waits for all others: its cgroup /m is idle");
+    assert!(found.next.contains("run: echo 0 > /sys/fs/cgroup/cpu/m/cpu.idle "), "{}", found.next);
+    assert!(near(found.loss_pcpus, 0.09));
+    let why = h.proposed("weights").unwrap_err();
+    assert!(why.contains("no delayed VM has a weight that vsteer can raise"), "{why}");
+    h.config.vms[0].scheduling[0].idle = false;
+    assert_eq!(
+        h.found("idle_group")[0].title,
+        "VM \"tick\" waits for all others: its cgroup /m/tick is idle"
+    );
+    let m = &mut h.model.vms[0];
+    (m.wake_latency, m.threads[0].shares.ready, m.vcpus.ready, m.vcpus.wait, m.group.ready) =
+        (None, Some(0.0), Some(0.0), Some(0.0), Some(0.0));
+    m.threads[0].shares.wait = Some(0.0);
+    assert!(!h.finds("idle_group"), "it does not wait");
+}
+
+/// Settings that explain part of a wait stand beside it.
+#[test]
+fn clamps_and_bursts_are_evidence() {
+    let mut h = single(0.5, 0.2);
+    let group = GroupScheduling {
+        cgroup: "/m".into(),
+        burst_us: Some(20_000),
+        uclamp_max: Some(4_000),
+        ..Default::default()
+    };
+    h.config.vms[0].scheduling = vec![group];
+    h.vm("b", 1, 0.5, 0.0, 0.0);
+    let (victim, culprit) = (h.config.vms[0].id.clone(), Culprit::Vm(VmId("b".into())));
+    h.model.blame = Some(vec![Blame { victim, culprit, share: 0.2 }]);
+    let told = words(&h.found("noisy_neighbour")[0].evidence);
+    assert!(told.contains(&"cpu.uclamp.max of /m: 40.00 %".to_owned()), "{told:?}");
+    let vm = &mut h.model.vms[0];
+    (vm.group.limited, vm.vcpus.limited) = (Some(0.1), Some(0.1));
+    let told = words(&h.found("limited")[0].evidence);
+    assert!(told.contains(&"burst of cgroup /m: 20.00 ms".to_owned()), "{told:?}");
+}
+
 #[test]
 fn a_quota_speaks_by_limited_time_or_where_that_is_not_told_by_throttling() {
     let of = |held: Option<f64>, per_vcpu: f64, throttled_per_s: f64| -> Vec<Finding> {

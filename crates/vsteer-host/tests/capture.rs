@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{Batch, Pressure, Role, Tid};
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{Batch, GroupScheduling, Pressure, Role, Tid};
 use vsteer_experiment::audit::WANTED;
 use vsteer_host::captured::capture::{Asked, capture};
 use vsteer_host::captured::{CapturedHost, look};
@@ -51,6 +52,8 @@ fn stall(root: &Path, path: &str, full_us: u64) {
 fn machine(root: &Path) {
     for (path, text) in [
         ("proc/sys/kernel/osrelease", "6.8.0\n"),
+        ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT\n"),
+        ("sys/devices/system/cpu/nohz_full", "1\n"),
         ("proc/sys/kernel/hostname", "node7.corp\n"),
         ("etc/machine-id", "4c4c4544004e3510\n"),
         ("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1001:1001:Alice:/home/alice:/bin/sh\n"),
@@ -77,6 +80,9 @@ fn machine(root: &Path) {
     stall(root, &format!("{scope}/io.pressure"), 100);
     stall(root, "sys/fs/cgroup/user.slice/alice/io.pressure", 5);
     file(root, &format!("{scope}/libvirt/vcpu0/cpu.max"), "50000 100000\n");
+    file(root, &format!("{scope}/libvirt/vcpu0/cpu.max.burst"), "10000\n");
+    file(root, &format!("{scope}/cpu.idle"), "1\n");
+    file(root, &format!("{scope}/cpuset.cpus.partition"), "isolated\n");
     file(root, &format!("{scope}/libvirt/vcpu0/cpu.stat"), "nr_periods 9\nnr_throttled 4\n");
     let secret = "secret,id=masterKey0,file=/var/lib/libvirt/qemu/domain-3-payroll/master-key.aes";
     let nic = format!("virtio-net-pci,id=n0,mac={MAC}");
@@ -160,6 +166,15 @@ fn a_capture_reads_as_the_host_did() {
     );
     assert_eq!((vm.memory_bytes, vm.limits.per_vcpu.map(|q| q.quota_us)), (Some(2 << 30), Some(50_000)));
     assert_eq!(vm.weight.map(|w| w.to_string()).as_deref(), Some("weight 300"));
+    let groups = vm.scheduling.iter().map(GroupScheduling::to_string).collect::<Vec<_>>().join("; ");
+    let scope = format!("/{SCOPE}");
+    assert_eq!(
+        groups,
+        format!("{scope}: idle, cpuset partition isolated; {scope}/libvirt/vcpu0: burst 10000 µs")
+    );
+    assert_eq!(vm.core_cookies, None, "no file says it");
+    let kernel = config.scheduler.as_ref().unwrap();
+    assert_eq!((kernel.nohz_full.clone(), kernel.preempt_rt), (Some(CpuSet::single(1)), Some(true)));
     let (first, second) = (host.sample().unwrap(), host.sample().unwrap());
     let vcpu = |b: &Batch| b.threads.iter().find(|t| t.role == Role::Vcpu(0)).unwrap().counters.clone();
     let (a, b) = (vcpu(&first), vcpu(&second));

@@ -369,6 +369,46 @@ fn quotas_above_a_vm_are_seen() {
     assert_eq!(counted, [Some(0), Some(500)]);
 }
 
+/// Two VMs below one slice: what the slice has set is of both, and what is the default is of none.
+#[test]
+fn settings_of_cgroups_besides_weight_and_quota() {
+    let tree = Tree::new("6.12.0\n");
+    for (pid, name) in [(1700, "a"), (1800, "b")] {
+        let group = format!("/qemu.slice/{name}.service");
+        tree.process(pid, &["qemu-system-x86_64", "-name", &format!("{name},debug-threads=on")], &group);
+        tree.thread(pid, pid, "qemu-system-x86", &group);
+        tree.thread(pid, pid + 1, "CPU 0/KVM", &group);
+        tree.file(&format!("sys/fs/cgroup{group}/cgroup.procs"), &format!("{pid}\n"));
+        tree.file(&format!("sys/fs/cgroup{group}/cpu.weight"), if name == "a" { "0\n" } else { "100\n" });
+        tree.file(&format!("sys/fs/cgroup{group}/cpu.idle"), if name == "a" { "1\n" } else { "0\n" });
+        tree.file(&format!("sys/fs/cgroup{group}/cpu.max.burst"), "0\n");
+        tree.file(&format!("sys/fs/cgroup{group}/cpu.uclamp.min"), "12.50\n");
+        tree.file(&format!("sys/fs/cgroup{group}/cpu.uclamp.max"), "max\n");
+        tree.file(&format!("sys/fs/cgroup{group}/cpuset.cpus.partition"), "member\n");
+    }
+    let slice = "sys/fs/cgroup/qemu.slice";
+    tree.file(&format!("{slice}/cpu.idle"), "0\n");
+    tree.file(&format!("{slice}/cpu.uclamp.max"), "80.00\n");
+    tree.file(
+        &format!("{slice}/cpuset.cpus.partition"),
+        "root invalid (Cpu list in cpuset.cpus not exclusive)\n",
+    );
+    let host = tree.vms().0;
+    let of = |vm: &VmConfig| {
+        let all = vm.scheduling.iter().map(|g| format!("{}{g}", if g.shared { "shared " } else { "" }));
+        all.collect::<Vec<_>>()
+    };
+    let above = "shared /qemu.slice: uclamp.max 80.00 %, cpuset partition root invalid (Cpu list in cpuset.cpus not exclusive)";
+    assert_eq!(of(&host.vms[0]), [above, "/qemu.slice/a.service: idle, uclamp.min 12.50 %"]);
+    assert_eq!(of(&host.vms[1]), [above, "/qemu.slice/b.service: uclamp.min 12.50 %"]);
+    let idle = host.vms[0].idle_group().map(|g| g.cgroup.as_str());
+    assert_eq!(idle, Some("/qemu.slice/a.service"));
+    assert_eq!(host.vms[0].weight, Some(CpuWeight::Weight(1)), "0 is not a weight");
+    // Neither has a file here.
+    let scheduler = host.scheduler.unwrap();
+    assert_eq!((scheduler.nohz_full, scheduler.preempt_rt), (None, None));
+}
+
 #[test]
 fn libvirt_beside_systemd_on_version_2() {
     let tree = Tree::new("6.1.0-18-amd64\n");

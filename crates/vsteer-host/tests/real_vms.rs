@@ -206,6 +206,12 @@ fn main() {
                 false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
             }
         }),
+        test("an_idle_cgroup_and_a_burst_are_read_as_the_kernel_has_them", || {
+            match std::path::Path::new(CONTROLLER).join("tasks").exists() {
+                true => Ok(idle_and_burst()),
+                false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
+            }
+        }),
         test("nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone", nameless_threads),
         test("samples_make_a_model_by_either_collector", samples_make_a_model_by_either_collector),
         test("libvirts_vms_are_changed_and_put_back", libvirts_vms_are_changed_and_put_back),
@@ -510,6 +516,39 @@ fn quota_of_a_grandparent() -> Completion {
         });
         assert!(gone, "{folder} is left");
     }
+    Completion::Completed
+}
+
+/// A QEMU in an idle cgroup whose quota may burst: read, and found different from before.
+fn idle_and_burst() -> Completion {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("idle {}", std::process::id());
+    let qemu = qemu(&name, true, true, dir.path());
+    let group = qemu.cgroup.clone().expect("it was asked for");
+    let write = |file: &str, text: &str| std::fs::write(format!("{group}/{file}"), text).unwrap();
+    let mut host = open(None, &[&name], CollectorChoice::Ebpf);
+    let before = host.config().unwrap();
+    let vm = &before.vms[0];
+    assert_eq!((&vm.scheduling, vm.idle_group()), (&Vec::new(), None));
+
+    write("cpu.cfs_quota_us", "50000");
+    write("cpu.cfs_burst_us", "20000");
+    write("cpu.idle", "1");
+    let now = host.config().unwrap();
+    let path = group.strip_prefix(CONTROLLER).unwrap();
+    let scheduling = &now.vms[0].scheduling;
+    assert_eq!(scheduling[0].to_string(), format!("{path}: idle, burst 20000 µs"));
+    assert_eq!((scheduling.len(), scheduling[0].shared), (1, false));
+    assert_eq!(now.vms[0].weight, Some(CpuWeight::Shares(3)), "as the kernel weighs idle cgroups");
+    let told = before.differences(&now).join("\n");
+    assert!(told.contains(&format!("other settings of cgroups: was none, is {path}: idle")), "{told}");
+    // The kernel refuses another weight, as `plan` says.
+    assert!(std::fs::write(format!("{group}/cpu.shares"), "1024").is_err());
+    // Kernels without core scheduling do not tell a cookie, and others tell that there is none.
+    let cookies = now.vms[0].core_cookies.clone();
+    assert!(cookies.is_none_or(|cookies| cookies.is_empty()));
+    write("cpu.idle", "0");
+    assert_eq!(host.config().unwrap().vms[0].idle_group(), None);
     Completion::Completed
 }
 

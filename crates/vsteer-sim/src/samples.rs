@@ -60,6 +60,8 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
                 whole_vm: vm.quota.or(cap),
             },
             quotas: Vec::new(),
+            scheduling: Vec::new(),
+            core_cookies: None,
             cgroup: None,
             rt_budgets: Vec::new(),
             guest_topology: None,

@@ -13,7 +13,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
@@ -40,8 +40,9 @@ const KEYS: &str = "\
   E              expand all        left/right sort by another column
   r              reverse order     /          filter by name (Esc clears)
   p, c           pCPUs on or off   b          blame of the selected VM
-  space          pause             + -        longer or shorter interval
-  h, ?           this help         q, Ctrl-C  end";
+  space          pause             s          settings of the selected VM
+  h, ?           this help         + -        longer or shorter interval
+  q, Ctrl-C      end";
 
 /// A host and what was seen of it last.
 #[derive(Default)]
@@ -49,6 +50,8 @@ struct Shown {
     name: String,
     model: Option<HostModel>,
     nodes: Vec<String>,
+    /// By a VM's id; only while they are shown.
+    settings: BTreeMap<String, Vec<(&'static str, String)>>,
     /// Why nothing more comes of it.
     fault: Option<Fault>,
 }
@@ -66,6 +69,7 @@ struct View {
     typing: bool,
     pcpus: bool,
     blame: bool,
+    settings: bool,
     help: bool,
     paused: bool,
     interval: Duration,
@@ -259,6 +263,7 @@ impl View {
             typing: false,
             pcpus: true,
             blame: false,
+            settings: false,
             help: false,
             paused: false,
             interval: a.interval,
@@ -277,6 +282,8 @@ impl View {
     fn see(&mut self, place: usize, config: &HostConfig, model: HostModel) {
         let selected = self.table.selected().and_then(|s| visible(self).get(s).cloned());
         self.hosts[place].nodes = node_rows(config, &model);
+        let wanted = config.vms.iter().filter(|_| self.settings);
+        self.hosts[place].settings = wanted.map(|vm| (vm.id.0.clone(), vm.settings())).collect();
         self.hosts[place].model = Some(model);
         self.hosts[place].fault = None;
         if let Some(at) = selected.and_then(|row| place_of(&row, &visible(self))) {
@@ -372,6 +379,7 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
         KeyCode::Char('b') => view.blame = !view.blame,
+        KeyCode::Char('s') => view.settings = !view.settings,
         KeyCode::Char(' ') => view.paused = !view.paused,
         KeyCode::Char('/') => view.typing = true,
         KeyCode::Esc => view.filter.clear(),
@@ -471,13 +479,14 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
         view.table.select(count.checked_sub(1));
     }
     let host = if view.pcpus { pcpu_lines(view) } else { Vec::new() };
-    let blame = if view.blame { blame_lines(view, &rows) } else { Vec::new() };
+    let mut about = if view.settings { settings_lines(view, &rows) } else { Vec::new() };
+    about.extend(if view.blame { blame_lines(view, &rows) } else { Vec::new() });
     let cap = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).min(f.area().height / 3);
     let [head, pcpus, table, below, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(cap(host.len())),
         Constraint::Min(3),
-        Constraint::Length(cap(blame.len())),
+        Constraint::Length(cap(about.len())),
         Constraint::Length(1),
     ])
     .areas(f.area());
@@ -485,7 +494,7 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     f.render_widget(Paragraph::new(Span::styled(title(view), BOLD)), head);
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
     draw_table(f, table, &rows, view);
-    f.render_widget(Paragraph::new(blame), below);
+    f.render_widget(Paragraph::new(about), below);
     f.render_widget(Paragraph::new(foot_text(view)).style(view.look.fg(Color::DarkGray)), foot);
     if view.help {
         draw_help(f);
@@ -582,7 +591,7 @@ fn foot_text(view: &View) -> String {
         (true, ..) => format!("filter: {}_", view.filter),
         (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
         (_, _, Some(note)) => note.clone(),
-        _ => "h help   e expand   left/right sort   / filter   b blame   q quit".to_owned(),
+        _ => "h help   e expand   left/right sort   / filter   b blame   s settings   q quit".to_owned(),
     }
 }
 
@@ -592,6 +601,19 @@ fn draw_help(f: &mut Frame<'_>) {
     let area = f.area().centered(Constraint::Length(76), Constraint::Length(lines));
     f.render_widget(Clear, area);
     f.render_widget(Paragraph::new(help).block(Block::bordered().title(" keys and columns ")), area);
+}
+
+/// The settings of the selected VM.
+fn settings_lines(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
+    let Some((place, row)) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
+    let host = &view.hosts[*place];
+    let of_vm = |m: &HostModel| m.vms.iter().find(|v| v.id.0 == row.group).map(|v| one_line(&v.name));
+    let name = host.model.as_ref().and_then(of_vm).unwrap_or_else(|| one_line(&row.group));
+    let Some(settings) = host.settings.get(&row.group) else {
+        return vec![Line::from(format!("Settings of {name}: with the next update"))];
+    };
+    let line = |(what, is): &(&str, String)| Line::from(format!("  {what:<26} {}", one_line(is)));
+    std::iter::once(Line::from(format!("Settings of {name}:"))).chain(settings.iter().map(line)).collect()
 }
 
 /// What ran while the selected VM was ready, as bars.
@@ -626,7 +648,6 @@ fn blame_lines(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use vsteer_core::CpuSet;
     use vsteer_core::nouns::{BlameSample, CgroupLayout, Culprit, PressureShares, Role, VmId};
     use vsteer_core::topology::{Parts, Topology};

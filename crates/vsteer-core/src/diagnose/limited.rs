@@ -32,6 +32,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         evidence.extend(
             shared.map(|q| count(&format!("quota of cgroup {}", q.cgroup), q.quota.cpus(), "pCPUs", None)),
         );
+        let bursts = config.scheduling.iter().filter_map(|g| Some((g, g.burst_us?)));
+        evidence.extend(
+            bursts
+                .map(|(g, us)| count(&format!("burst of cgroup {}", g.cgroup), us as f64 / 1e3, "ms", None)),
+        );
         evidence.push(percent("run share, summed over vCPUs", vm.vcpus.run.unwrap_or(0.0), None));
         findings.push(Finding {
             rule: RULE.name.to_owned(),

@@ -9,6 +9,7 @@ mod dead_weight;
 mod driver_starved;
 mod emulator_starved;
 mod host_process;
+mod idle_group;
 mod limited;
 mod memory_remote;
 mod no_home_node;
@@ -205,6 +206,7 @@ pub const RULES: &[Rule] = &[
     dead_weight::RULE,
     boost_starved::RULE,
     weight_starved::RULE,
+    idle_group::RULE,
     limited::RULE,
     timers_refused::RULE,
     too_many_vcpus::RULE,

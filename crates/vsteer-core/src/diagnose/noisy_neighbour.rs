@@ -3,7 +3,7 @@
 use super::stalled;
 use super::{Context, Evidence, Finding, Rule, percent};
 use crate::model::VmModel;
-use crate::nouns::Culprit;
+use crate::nouns::{Culprit, VmConfig};
 
 pub const RULE: Rule = Rule { name: "noisy_neighbour", doc: "one VM makes another wait", check };
 
@@ -17,10 +17,16 @@ fn stalls(c: &Context<'_>, vm: &VmModel) -> Vec<Evidence> {
     all.into_iter().filter(|e| e.value > 100.0 * most).collect()
 }
 
+/// The kernel takes threads of such a cgroup for less busy than they are, and chooses their pCPUs and clocks by that.
+fn clamps(config: &VmConfig) -> impl Iterator<Item = Evidence> + '_ {
+    let most = config.scheduling.iter().filter_map(|g| Some((g, g.uclamp_max?)));
+    most.map(|(g, most)| percent(&format!("cpu.uclamp.max of {}", g.cgroup), f64::from(most) / 1e4, None))
+}
+
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let Some(blame) = &c.model.blame else { return Vec::new() };
     let mut findings = Vec::new();
-    for (_, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
+    for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
         let all: f64 = blame.iter().filter(|b| b.victim == vm.id).map(|b| b.share).sum();
         for b in blame.iter().filter(|b| b.victim == vm.id && b.share > PART * all) {
             let Culprit::Vm(culprit) = &b.culprit else { continue };
@@ -32,6 +38,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 percent("part of this VM's ready time", b.share / all, Some(PART)),
             ];
             evidence.extend(stalls(c, vm));
+            evidence.extend(clamps(config));
             findings.push(Finding {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),

@@ -1,9 +1,9 @@
 //! Which differences between two configurations of one host make a plan for the one invalid for the other?
 
-use super::{CpuPool, GuestTopology, HostConfig, Limits, Quota, Role, Tid, VmConfig, VmThread};
+use super::words::{budgets, cookies, limits, or_none, quotas, scheduling};
+use super::{CpuPool, GuestTopology, HostConfig, Role, Tid, VmConfig, VmThread};
 use crate::CpuSet;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 impl HostConfig {
     /// What differs between this configuration and `now`, one line per difference, for a person; empty when a plan
@@ -21,6 +21,10 @@ impl HostConfig {
         differ("online pCPUs", self.topology.online().to_string(), now.topology.online().to_string());
         let layout = |of: &HostConfig| format!("{:?}", of.cgroups).to_lowercase();
         differ("cgroups", layout(self), layout(now));
+        let tickless = |of: &HostConfig| of.scheduler.as_ref().and_then(|s| s.nohz_full.clone());
+        if let (Some(old), Some(new)) = (tickless(self), tickless(now)) {
+            differ("pCPUs of nohz_full", old.to_string(), new.to_string());
+        }
         for old in &self.vms {
             match now.vm(&old.id) {
                 None => lines.push(format!("VM {:?} does not run any more", old.name)),
@@ -48,11 +52,12 @@ fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
     };
     differ("weight", or_none(old.weight), or_none(new.weight));
     differ("limits", limits(&old.limits), limits(&new.limits));
-    let quotas = |vm: &VmConfig| {
-        let all: Vec<String> = vm.quotas.iter().map(|q| format!("{} {}", q.cgroup, quota(q.quota))).collect();
-        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
-    };
     differ("quotas of cgroups", quotas(old), quotas(new));
+    differ("other settings of cgroups", scheduling(old), scheduling(new));
+    // A kernel that does not tell, or a plan of an older vsteer, is not a difference.
+    if let (Some(old), Some(new)) = (&old.core_cookies, &new.core_cookies) {
+        differ("core scheduling", cookies(old), cookies(new));
+    }
     differ("pool", pool(old.pool.as_ref()), pool(new.pool.as_ref()));
     differ("memory nodes", or_none(old.memory_nodes.as_ref()), or_none(new.memory_nodes.as_ref()));
     let settings =
@@ -74,10 +79,6 @@ fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
     lines
 }
 
-fn or_none(value: Option<impl Display>) -> String {
-    value.map_or("none".to_owned(), |v| v.to_string())
-}
-
 /// Every field of a thread, since each is a precondition.
 fn thread(t: &VmThread) -> String {
     let cpus = |of: Option<&CpuSet>, what: &str| of.map_or(String::new(), |c| format!(", {what} {c}"));
@@ -90,15 +91,6 @@ fn thread(t: &VmThread) -> String {
         t.affinity,
         cpus(t.prefers.as_ref(), "prefers")
     )
-}
-
-fn limits(of: &Limits) -> String {
-    let one = |of: Option<Quota>| of.map_or("none".to_owned(), quota);
-    format!("per vCPU {}, emulator {}, whole VM {}", one(of.per_vcpu), one(of.emulator), one(of.whole_vm))
-}
-
-fn quota(of: Quota) -> String {
-    format!("{:.2} CPUs ({}/{} µs)", of.cpus(), of.quota_us, of.period_us)
 }
 
 fn pool(of: Option<&CpuPool>) -> String {
@@ -115,18 +107,10 @@ fn topology(of: Option<GuestTopology>) -> String {
     })
 }
 
-fn budgets(of: &VmConfig) -> String {
-    let one = |b: &super::RtBudget| format!("{} {}/{} µs", b.cgroup, b.runtime_us, b.period_us);
-    match of.rt_budgets.as_slice() {
-        [] => "none".to_owned(),
-        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nouns::{CgroupLayout, CpuWeight, SchedClass, VmId};
+    use crate::nouns::{CgroupLayout, CpuWeight, GroupScheduling, Quota, SchedClass, VmId};
     use crate::topology::machine;
 
     fn host(vm: VmConfig) -> HostConfig {
@@ -163,9 +147,12 @@ mod tests {
         changed.weight = Some(CpuWeight::Weight(50));
         changed.limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 100_000 });
         changed.threads[0].affinity = CpuSet::single(1);
+        changed.scheduling =
+            vec![GroupScheduling { cgroup: "/machine".into(), idle: true, ..Default::default() }];
         let lines = before.differences(&host(changed)).join("\n");
         for shown in [
             "VM \"web\", weight: was none, is weight 50",
+            "VM \"web\", other settings of cgroups: was none, is /machine: idle",
             "whole VM 0.50 CPUs (50000/100000 µs)",
             "VM \"web\", thread 101 (vcpu0): was vcpu0 on pCPUs 0-1, other, cgroup /machine/web, is vcpu0 on pCPUs 1,",
         ] {

@@ -19,7 +19,8 @@
 
 use crate::forecast::fluid;
 use crate::nouns::{
-    GuestTopology, HostConfig, LatencySensitivity, Quota, Reserved, VmConfig, VmThread, VsphereVm,
+    GroupScheduling, GuestTopology, HostConfig, LatencySensitivity, Quota, Reserved, VmConfig, VmThread,
+    VsphereVm,
 };
 use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
@@ -229,6 +230,14 @@ fn named(config: &HostConfig, vm: &VmConfig, cpus: &Option<CpuSet>) -> Result<Cp
 
 fn weight(vm: &VmConfig, number: f64) -> Result<Vec<Change>, Fault> {
     let from = vm.weight.ok_or_else(|| unsupported(vm, "the VM has no weight of its own"))?;
+    let own = |g: &&GroupScheduling| g.idle && Some(&g.cgroup) == vm.cgroup.as_ref();
+    if let Some(group) = vm.scheduling.iter().find(own) {
+        let refused = unsupported(vm, "the kernel refuses to change the weight of an idle cgroup");
+        return Err(refused.help(format!(
+            "make the cgroup {} an ordinary one first: write 0 to its cpu.idle",
+            group.cgroup
+        )));
+    }
     let to = from.on_same_scale(number.round());
     if (to.number() as f64 - number).abs() > 1e-9 {
         let wrong = bad(vm, &format!("{number} is not a valid weight"));
@@ -390,6 +399,23 @@ mod tests {
     use crate::nouns::Manager;
     use crate::nouns::{CgroupLayout, CpuPool, CpuWeight, Role, Tid, VmId};
     use crate::topology::machine;
+
+    #[test]
+    fn the_weight_of_an_idle_cgroup_is_refused() {
+        let mut h = host();
+        let vm = &mut h.vms[0];
+        vm.cgroup = Some("/m/web".into());
+        let group =
+            |cgroup: &str| GroupScheduling { cgroup: cgroup.into(), idle: true, ..Default::default() };
+        vm.scheduling = vec![group("/m")];
+        assert!(
+            told(&h, "my:web:weight=512").is_ok(),
+            "the kernel refuses it for the idle cgroup itself alone"
+        );
+        h.vms[0].scheduling.push(group("/m/web"));
+        let why = told(&h, "my:web:weight=512").unwrap_err();
+        assert!(why.contains("the kernel refuses") && why.contains("/m/web"), "{why}");
+    }
 
     fn host() -> HostConfig {
         let cpus = CpuSet::first(4);

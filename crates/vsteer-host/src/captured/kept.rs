@@ -22,13 +22,14 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 /// Words in the name of a kernel parameter whose value is a secret.
 const SECRET: [&str; 7] = ["pass", "pw", "secret", "token", "cred", "key", "auth"];
 /// Files of one line each, or of numbers, that are kept as they are.
-const WHOLE: [&str; 10] = [
+const WHOLE: [&str; 11] = [
     "/etc/machine-id",
     "/proc/uptime",
     "/proc/pressure/",
     "/proc/sysinfo",
     "/proc/sys/kernel/hostname",
     "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/version",
     "/proc/sys/kernel/numa_balancing",
     "/proc/xen/capabilities",
     "/proc/device-tree/",

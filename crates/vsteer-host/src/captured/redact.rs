@@ -113,7 +113,12 @@ impl Names {
 fn may_name(path: &str) -> bool {
     !matches!(
         path,
-        "/proc/stat" | "/proc/cpuinfo" | "/proc/uptime" | "/proc/mounts" | "/proc/sys/kernel/osrelease"
+        "/proc/stat"
+            | "/proc/cpuinfo"
+            | "/proc/uptime"
+            | "/proc/mounts"
+            | "/proc/sys/kernel/osrelease"
+            | "/proc/sys/kernel/version"
     )
 }
 

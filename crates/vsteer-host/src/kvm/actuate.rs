@@ -66,7 +66,7 @@ impl Subject {
         inventory.refresh();
         let vm = inventory.vms.iter().find(|vm| vm.id == *id).ok_or_else(gone)?;
         let threads = inventory.threads_of(vm);
-        let vm = config::vm(inventory, vm, &threads).ok_or_else(gone)?;
+        let vm = config::vm(inventory, vm, &threads, None).ok_or_else(gone)?;
         Ok(Subject { vm, threads })
     }
 

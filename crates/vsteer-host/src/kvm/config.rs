@@ -12,11 +12,15 @@
 use super::inventory::{Inventory, Thread, Vm};
 use super::roles;
 use crate::linux::cgroups::{self, Cgroups};
-use crate::linux::{task, topology, tuning};
+use crate::linux::{sched, task, topology, tuning};
 use crate::root::Root;
+use rustix::io::Errno;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use vsteer_core::Fault;
-use vsteer_core::nouns::{GroupQuota, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread};
+use vsteer_core::nouns::{
+    GroupQuota, GroupScheduling, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread,
+};
 
 /// With cgroup version 2, libvirt shows "no quota" as the largest number that it accepts as a quota, µs.
 const QUOTA_MOST_US: i64 = 17_592_186_044_415;
@@ -27,7 +31,7 @@ const QUOTA_MOST_US: i64 = 17_592_186_044_415;
 /// If the machine's topology cannot be read.
 pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
     let topology = topology::read(&inventory.root)?;
-    let vms = vms(inventory);
+    let vms = vms(inventory, Some(&mut Groups::default()));
     let line = |path: &str| {
         let text = task::text(&inventory.root, path).unwrap_or_default();
         text.trim().to_owned()
@@ -43,14 +47,68 @@ pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
     })
 }
 
-/// The configuration of every VM that the inventory last saw and that still exists.
-pub fn vms(inventory: &mut Inventory) -> Vec<VmConfig> {
+/// The settings of cgroups that were read so far: VMs share slices, and each file is read once.
+#[derive(Default)]
+pub struct Groups {
+    known: BTreeMap<String, GroupScheduling>,
+    /// Does the kernel not tell cookies of core scheduling?
+    no_cookies: bool,
+}
+
+impl Groups {
+    /// The special settings of the groups that hold threads of the VM, at every level.
+    fn scheduling(
+        &mut self,
+        at: (&Root, &Cgroups),
+        own: Option<&str>,
+        threads: &[VmThread],
+    ) -> Vec<GroupScheduling> {
+        let all = cgroups::lineages(threads.iter().filter_map(|t| t.cgroup.as_deref()));
+        let of = |path: String| {
+            let known = self.known.entry(path.clone()).or_insert_with(|| at.1.scheduling(at.0, &path));
+            let shared = !own.is_some_and(|own| cgroups::is_beneath(&path, own));
+            known.is_special().then(|| GroupScheduling { shared, ..known.clone() })
+        };
+        all.into_iter().filter_map(of).collect()
+    }
+
+    /// The threads' cookies; `None` where the kernel does not tell.
+    fn cookies(&mut self, root: &Root, threads: &[VmThread]) -> Option<BTreeMap<Tid, u64>> {
+        if self.no_cookies || !root.is_live() {
+            return None;
+        }
+        let mut all = BTreeMap::new();
+        for t in threads {
+            match sched::core_cookie(t.tid) {
+                Ok(0) => {}
+                Ok(cookie) => drop(all.insert(t.tid, cookie)),
+                // It has just ended.
+                Err(Errno::SRCH) => {}
+                Err(_) => {
+                    self.no_cookies = true;
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+}
+
+/// The configuration of every VM that the inventory last saw and that still exists; without `groups`, without the settings
+/// that these read.
+pub fn vms(inventory: &mut Inventory, mut groups: Option<&mut Groups>) -> Vec<VmConfig> {
     let threads = inventory.threads();
-    threads.into_iter().filter_map(|(i, t)| vm(inventory, &inventory.vms[i], &t)).collect()
+    let of = |(i, t): (usize, Vec<Thread>)| vm(inventory, &inventory.vms[i], &t, groups.as_deref_mut());
+    threads.into_iter().filter_map(of).collect()
 }
 
 /// The configuration of one VM; `None` if it ended in the meantime.
-pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig> {
+pub fn vm(
+    inventory: &Inventory,
+    vm: &Vm,
+    threads: &[Thread],
+    settings: Option<&mut Groups>,
+) -> Option<VmConfig> {
     let (root, groups) = (&inventory.root, &inventory.cgroups);
     let mut accel = vm.process.line.accel;
     let described: Vec<VmThread> = threads
@@ -75,6 +133,10 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
     described.iter().find(|t| t.tid.0 == vm.process.pid)?;
     let kin: Vec<u32> = threads.iter().map(|t| t.pid).collect();
     let own = own_cgroup(root, groups, described.iter().map(|t| t.cgroup.as_deref()), &kin);
+    let (scheduling, core_cookies) = match settings {
+        Some(s) => (s.scheduling((root, groups), own.as_deref(), &described), s.cookies(root, &described)),
+        None => (Vec::new(), None),
+    };
     let line = &vm.process.line;
     let domain = vm.domain.as_ref();
     let sched = vm.listed.as_ref().and_then(|l| l.sched.as_ref());
@@ -91,6 +153,8 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
             None => limits_of_cgroups(root, groups, own.as_deref(), &described),
         },
         quotas: quotas(root, groups, own.as_deref(), &described),
+        scheduling,
+        core_cookies,
         rt_budgets: groups.rt_budgets(root, described.iter().filter_map(|t| t.cgroup.as_deref())),
         cgroup: own,
         threads: described,

@@ -297,7 +297,7 @@ impl KvmHost {
 
     fn see_quotas_if_due(&mut self) {
         if self.slow.is_due() {
-            let vms = config::vms(&mut self.inventory);
+            let vms = config::vms(&mut self.inventory, None);
             self.slow.see(&self.inventory, &vms);
         }
     }

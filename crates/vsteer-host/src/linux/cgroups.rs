@@ -1,4 +1,4 @@
-//! Finds a thread's cgroup, and reads its weight, quota and real-time budget.
+//! Finds a thread's cgroup, and reads its weight, quota, real-time budget and other settings.
 //!
 //! `/proc/mounts` names the one hierarchy that has the cpu controller: version 2, version 1, or "hybrid"
 //! (version 1 beside a version 2 without the controller). `/proc/PID/task/TID/cgroup` gives each thread's
@@ -8,12 +8,13 @@
 //! Source: `Documentation/admin-guide/cgroup-v2.rst`, `Documentation/scheduler/sched-bwc.rst` and
 //! `sched-rt-group.rst` (Linux 6.12); `src/util/vircgroup*.c` (libvirt 9.0) for the names.
 //!
-//! Left out: a cgroup namespace that hides the path (`/../..`), which counts as no cgroup.
+//! Left out: a cgroup namespace that hides the path (`/../..`), which counts as no cgroup; partitions of a cpuset
+//! controller of version 2 beside a cpu controller of version 1.
 
 use super::cpuset::unescaped;
 use super::task::text;
 use crate::root::Root;
-use vsteer_core::nouns::{CgroupLayout, CpuWeight, Quota, RtBudget, Tid};
+use vsteer_core::nouns::{CgroupLayout, CpuWeight, GroupScheduling, Quota, RtBudget, Tid, UCLAMP_MOST};
 
 /// A hierarchy: its mount point, and whether it is version 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,10 +112,12 @@ impl Cgroups {
         text(root, &self.file(cgroup, name)?)
     }
 
-    /// The weight; `None` without the controller.
+    /// The weight; `None` without the controller. Version 2 writes 0 for an idle group, which is not a weight: the kernel
+    /// then uses 3 of 1024 (kernel/sched/core.c: `WEIGHT_IDLEPRIO`), for which the least weight stands here.
     pub fn weight(&self, root: &Root, cgroup: &str) -> Option<CpuWeight> {
         if self.is_unified() {
-            self.read(root, cgroup, "cpu.weight")?.trim().parse().ok().map(CpuWeight::Weight)
+            let weight: u64 = self.read(root, cgroup, "cpu.weight")?.trim().parse().ok()?;
+            Some(CpuWeight::Weight(weight.max(1)))
         } else {
             self.read(root, cgroup, "cpu.shares")?.trim().parse().ok().map(CpuWeight::Shares)
         }
@@ -158,6 +161,26 @@ impl Cgroups {
     pub fn quotas<'a>(&self, root: &Root, cgroups: impl Iterator<Item = &'a str>) -> Vec<(String, Quota)> {
         let of = |path: String| self.quota(root, &path).map(|quota| (path, quota));
         lineages(cgroups).into_iter().filter_map(of).collect()
+    }
+
+    /// Its other settings, as far as they differ from the kernel's defaults.
+    pub fn scheduling(&self, root: &Root, cgroup: &str) -> GroupScheduling {
+        let number = |name: &str| self.read(root, cgroup, name)?.trim().parse::<u64>().ok();
+        let burst = if self.is_unified() { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
+        let clamp = |name: &str| uclamp(&self.read(root, cgroup, name)?);
+        // The cpuset controller's groups are these only within one hierarchy.
+        let one_tree = self.is_unified() && self.cpuset.as_ref().is_some_and(|t| t.unified);
+        let partition = || text(root, &self.cpuset_file(cgroup, "cpuset.cpus.partition")?);
+        let partition = one_tree.then(partition).flatten().map(|kind| kind.trim().to_owned());
+        GroupScheduling {
+            cgroup: cgroup.to_owned(),
+            shared: false,
+            idle: number("cpu.idle") == Some(1),
+            burst_us: number(burst).filter(|us| *us > 0),
+            uclamp_min: clamp("cpu.uclamp.min").filter(|least| *least > 0),
+            uclamp_max: clamp("cpu.uclamp.max").filter(|most| *most < UCLAMP_MOST),
+            partition: partition.filter(|kind| !["", "member"].contains(&kind.as_str())),
+        }
     }
 
     /// How often its quota ran out since the cgroup was made.
@@ -236,7 +259,7 @@ pub fn lineage(cgroup: &str) -> Vec<String> {
 }
 
 /// These cgroups and their ancestors, each once, parents first.
-fn lineages<'a>(cgroups: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub fn lineages<'a>(cgroups: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut all: Vec<String> = cgroups.flat_map(lineage).collect();
     all.sort_by_key(|path| (path.matches('/').count(), path.clone()));
     all.dedup();
@@ -265,6 +288,16 @@ pub fn cpu_max(text: &str) -> Option<Quota> {
     let (quota, period) = text.trim().split_once(' ')?;
     let quota = Quota { quota_us: quota.parse().ok()?, period_us: period.trim().parse().ok()? };
     (quota.period_us > 0).then_some(quota)
+}
+
+/// `cpu.uclamp.min` and `.max`: `max`, or a percentage with at most two decimals; in hundredths of a percent.
+fn uclamp(text: &str) -> Option<u16> {
+    let text = text.trim();
+    if text == "max" {
+        return Some(UCLAMP_MOST);
+    }
+    let percent: f64 = text.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then(|| (100.0 * percent).round() as u16)
 }
 
 /// `nr_throttled` of `cpu.stat`.
@@ -315,6 +348,10 @@ mod tests {
         assert_eq!(cpu_max("max 100000\n"), None);
         assert_eq!(cpu_max("50000 100000\n"), Some(Quota { quota_us: 50_000, period_us: 100_000 }));
         assert_eq!(cpu_max("5 0"), None);
+        assert_eq!(
+            ["0.00\n", "12.34\n", "max\n", "101", "nan", "-1"].map(uclamp),
+            [Some(0), Some(1234), Some(UCLAMP_MOST), None, None, None]
+        );
         assert_eq!(nr_throttled("nr_periods 5\nnr_throttled 3\nthrottled_time 9\n"), Some(3));
         assert_eq!(unescaped("/a\\040b\\134"), "/a b\\");
     }

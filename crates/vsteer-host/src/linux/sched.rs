@@ -1,5 +1,5 @@
 //! Changes a thread's affinity and scheduling class: `sched_setaffinity`, `sched_setscheduler`,
-//! `setpriority`.
+//! `setpriority`. Reads its cookie of core scheduling.
 //!
 //! Source: `man 7 sched`, `kernel/sched/syscalls.c` (Linux 6.12). vsteer sets real-time classes with
 //! `SCHED_RESET_ON_FORK`, so a thread that QEMU creates in the meantime starts in the normal class. Otherwise
@@ -51,6 +51,14 @@ pub fn set_class(tid: Tid, class: SchedClass) -> Result<(), Errno> {
         Some(nice) => rustix::process::setpriority_process(Some(pid(tid)?), i32::from(nice)),
         None => Ok(()),
     }
+}
+
+/// The thread's cookie of core scheduling: only threads with the same one run on one core at a time. 0: it has none.
+///
+/// # Errors
+/// The kernel's: ESRCH if the thread is gone, EINVAL without `CONFIG_SCHED_CORE`, ENODEV without SMT, EPERM.
+pub fn core_cookie(tid: Tid) -> Result<u64, Errno> {
+    rustix::thread::core_scheduling_cookie(pid(tid)?, rustix::thread::CoreSchedulingScope::Thread)
 }
 
 /// Refuses tid 0, which would mean the caller itself.

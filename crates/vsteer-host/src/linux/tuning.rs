@@ -1,10 +1,12 @@
 //! Reads the settings of the kernel's fair class: its tick and slice, which every simulation of a scheduler
-//! needs. Also reads the CPUs that the scheduler does not balance and that are therefore idle on purpose.
+//! needs. Also reads the CPUs that the scheduler does not balance and that are therefore idle on purpose, those without a
+//! tick, and whether the kernel is a PREEMPT_RT one.
 //!
 //! No file contains the tick. It is the resolution of the coarse clocks (`man 2 clock_getres`: "the
 //! resolution of such clocks is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
 //!
-//! Source: kernel/sched/debug.c (6.12): `base_slice_ns`; drivers/base/cpu.c: `isolated`.
+//! Source: kernel/sched/debug.c (6.12): `base_slice_ns`; drivers/base/cpu.c: `isolated`, `nohz_full`; kernel/ksysfs.c (6.18):
+//! `realtime`; scripts/mkcompile_h, init/Makefile: the word PREEMPT_RT in the version.
 //!
 //! Left out: the start of quota periods, which the observer reads (`vsteer-bpf`); `sched_features`,
 //! `tunable_scaling` (the values are already scaled).
@@ -13,11 +15,15 @@ use super::files::cpu_list;
 use super::task;
 use crate::root::Root;
 use rustix::time::{ClockId, clock_getres};
+use vsteer_core::CpuSet;
 use vsteer_core::nouns::FairTuning;
 
 const CGROUP_MODE: &str = "/sys/kernel/debug/sched/cgroup_mode";
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
+const REALTIME: &str = "/sys/kernel/realtime";
+const VERSION: &str = "/proc/sys/kernel/version";
 
 /// Reads what it can. A captured tree has no tick.
 pub fn read(root: &Root) -> FairTuning {
@@ -27,7 +33,30 @@ pub fn read(root: &Root) -> FairTuning {
     });
     let slice = task::text(root, BASE_SLICE).and_then(|text| text.trim().parse().ok());
     let isolated = task::text(root, ISOLATED).and_then(|text| cpu_list(&text).ok()).unwrap_or_default();
-    FairTuning { hz: hz.flatten(), base_slice_ns: slice, isolated, ..FairTuning::default() }
+    let nohz_full = task::text(root, NOHZ_FULL).and_then(|text| nohz_list(&text));
+    let preempt_rt = preempt_rt(root);
+    FairTuning {
+        hz: hz.flatten(),
+        base_slice_ns: slice,
+        isolated,
+        nohz_full,
+        preempt_rt,
+        ..FairTuning::default()
+    }
+}
+
+/// A kernel that was started without `nohz_full=` may write `(null)`.
+fn nohz_list(text: &str) -> Option<CpuSet> {
+    if text.trim() == "(null)" { Some(CpuSet::new()) } else { cpu_list(text).ok() }
+}
+
+/// Patched kernels have the file before 6.18, and other kernels have none.
+fn preempt_rt(root: &Root) -> Option<bool> {
+    if task::text(root, REALTIME).is_some_and(|text| text.trim() == "1") {
+        return Some(true);
+    }
+    let version = task::text(root, VERSION)?;
+    Some(version.split_ascii_whitespace().any(|word| word == "PREEMPT_RT"))
 }
 
 /// Does the kernel multiply a cgroup's `cpu.weight` by the number of its runnable threads, up to the number
@@ -71,5 +100,30 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             assert_eq!(read(&root).isolated.iter().collect::<Vec<u32>>(), want);
         }
+    }
+
+    #[test]
+    fn tickless_cpus_and_real_time_kernels() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::open(tree.path()).unwrap();
+        let write = |path: &str, text: &str| {
+            let file = tree.path().join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        let found = || {
+            let tuning = read(&root);
+            (tuning.nohz_full.map(|cpus| cpus.to_string()), tuning.preempt_rt)
+        };
+        assert_eq!(found(), (None, None), "no such files");
+        write(NOHZ_FULL, "(null)\n");
+        write(VERSION, "#1 SMP PREEMPT_DYNAMIC Debian 6.12.9-1 (2025-01-10)\n");
+        assert_eq!(found(), (Some(String::new()), Some(false)));
+        write(NOHZ_FULL, "2-3,6\n");
+        write(VERSION, "#1 SMP PREEMPT_RT Debian 6.12.9-1 (2025-01-10)\n");
+        assert_eq!(found(), (Some("2-3,6".into()), Some(true)));
+        write(VERSION, "#1 SMP PREEMPT\n");
+        write(REALTIME, "1\n");
+        assert_eq!(found().1, Some(true));
     }
 }

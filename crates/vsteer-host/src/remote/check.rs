@@ -6,11 +6,12 @@
 //!
 //! Left out: whether the numbers are right. A host is believed about its own VMs.
 
+use std::collections::BTreeMap;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::limits;
 use vsteer_core::nouns::{
-    Batch, COUNTERS, Collector, DISTRIBUTIONS, HISTOGRAM_BUCKETS, HostConfig, Limits, PcpuSample, Pressure,
-    Role, STALLS, ThreadCounters, VmConfig, VmId, VmSample,
+    Batch, COUNTERS, Collector, DISTRIBUTIONS, GroupScheduling, HISTOGRAM_BUCKETS, HostConfig, Limits,
+    PcpuSample, Pressure, Role, STALLS, ThreadCounters, UCLAMP_MOST, VmConfig, VmId, VmSample,
 };
 
 /// 36 years, ns; also a count.
@@ -121,12 +122,24 @@ fn vm(vm: &VmConfig) -> Checked {
     short("a cgroup", vm.cgroup.as_deref().unwrap_or_default(), PATH)?;
     must(vm.quotas.len() <= QUOTAS, || format!("a VM has {} cgroups with a quota", vm.quotas.len()))?;
     vm.quotas.iter().try_for_each(|q| short("a cgroup", &q.cgroup, PATH))?;
+    must(vm.scheduling.len() <= QUOTAS, || format!("a VM has settings of {} cgroups", vm.scheduling.len()))?;
+    vm.scheduling.iter().try_for_each(scheduling)?;
+    let cookies = vm.core_cookies.as_ref().map_or(0, BTreeMap::len);
+    must(cookies <= THREADS, || format!("a VM has {cookies} cookies"))?;
     vm.rt_budgets.iter().try_for_each(|b| short("a cgroup", &b.cgroup, PATH))?;
     for thread in &vm.threads {
         role(thread.role)?;
         short("a cgroup", thread.cgroup.as_deref().unwrap_or_default(), PATH)?;
     }
     Ok(())
+}
+
+fn scheduling(g: &GroupScheduling) -> Checked {
+    short("a cgroup", &g.cgroup, PATH)?;
+    short("the kind of a partition", g.partition.as_deref().unwrap_or_default(), PATH)?;
+    number("a quota's burst", g.burst_us, MOST)?;
+    let clamps = [g.uclamp_min, g.uclamp_max];
+    clamps.into_iter().try_for_each(|n| number("a clamp", n.map(u64::from), UCLAMP_MOST.into()))
 }
 
 /// How samples are taken.
@@ -285,7 +298,12 @@ mod tests {
             vm(&c)
         };
         assert_eq!(with(|_| {}), Ok(()));
-        let bad: [fn(&mut VmConfig); 4] = [
+        let bad: [fn(&mut VmConfig); 6] = [
+            |c| c.scheduling = vec![GroupScheduling { uclamp_max: Some(10_001), ..Default::default() }],
+            |c| {
+                let partition = Some("x".repeat(PATH + 1));
+                c.scheduling = vec![GroupScheduling { partition, ..Default::default() }];
+            },
             |c| c.name = "x".repeat(5000),
             |c| c.memory_bytes = Some(u64::MAX),
             |c| c.limits.whole_vm = Some(Quota { quota_us: 1, period_us: 0 }),

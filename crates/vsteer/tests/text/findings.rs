@@ -45,6 +45,10 @@ fn linux_hosts() -> Vec<Host> {
     device.model.vms[0].threads[1].shares.ready = Some(0.06);
     device.model.vms[0].threads[1].wake_latency = late;
 
+    let mut idle = one(0.1, 0.2);
+    let group = GroupScheduling { cgroup: "/m".into(), shared: true, idle: true, ..Default::default() };
+    idle.config.vms[0].scheduling = vec![group];
+
     let mut stolen = one(0.5, 0.0);
     stolen.model.pcpus[0].steal = Some(0.06);
     let mut interrupted = one(0.5, 0.0);
@@ -64,7 +68,7 @@ fn linux_hosts() -> Vec<Host> {
 
     let mut well = Host::new(2, 1, 0.25);
     well.vm("web", 1, 0.6, 0.01, 0.0);
-    vec![full, held, pinned, device, stolen, interrupted, stalled, timers, wide, well]
+    vec![full, held, pinned, device, idle, stolen, interrupted, stalled, timers, wide, well]
 }
 
 /// Hosts with several NUMA nodes.

@@ -32,7 +32,9 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             let usual =
                 if let Some(CpuWeight::Esxi(_)) = vm.weight { vm.vcpu_count().max(1) as f64 } else { 1.0 };
             let low = |w: &CpuWeight| w.relative() < TIMES * usual;
-            let from = vm.weight.filter(|w| low(w) && vm.pinned_within().is_none())?;
+            // The kernel refuses another weight for an idle cgroup, and one below it has no effect on VMs outside.
+            let has_effect = vm.pinned_within().is_none() && vm.idle_group().is_none();
+            let from = vm.weight.filter(|w| low(w) && has_effect)?;
             let to = from.with_relative(TIMES * usual);
             let reason = "the VM uses little CPU time and waits for VMs that use much".to_owned();
             Some(Step {
