@@ -465,6 +465,37 @@ fn an_idle_cgroup_is_named_where_its_vm_waits() {
     assert!(!h.finds("idle_group"), "it does not wait");
 }
 
+/// Limited time of real-time threads is a budget's, not a quota's.
+#[test]
+fn a_budget_of_real_time_threads_has_a_rule_of_its_own() {
+    let mut h = single(0.2, 0.0);
+    let vm = &mut h.model.vms[0];
+    vm.threads[0].shares.limited = Some(0.7);
+    (vm.group.limited, vm.vcpus.limited) = (Some(0.7), Some(0.7));
+    assert!(h.finds("limited") && !h.finds("realtime_limited"), "an ordinary thread obeys quotas");
+    h.config.vms[0].threads[0].class = Some(SchedClass::Fifo(1));
+    let name = h.config.vms[0].name.clone();
+    for (budget, runtime_us) in h.config.vms[0].rt_budgets.iter_mut().zip([-1, 300_000, 200_000, 0]) {
+        budget.runtime_us = runtime_us;
+    }
+    assert!(!h.finds("limited"));
+    let found = &h.found("realtime_limited")[0];
+    let vcpu = h.config.vms[0].threads[0].cgroup.clone().unwrap();
+    assert_eq!(found.title, format!("the real-time budget of cgroup {vcpu} throttles VM {name:?}"));
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "limited share of the VM's real-time threads, summed: 70.00 %",
+            "real-time budget on each pCPU: 0.20 pCPUs"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.7));
+    h.config.vms[0].rt_budgets.clear();
+    assert!(h.found("realtime_limited")[0].title.starts_with("the kernel's budget for real-time threads"));
+    h.model.vms[0].threads[0].shares.limited = Some(0.05);
+    assert!(!h.finds("realtime_limited"));
+}
+
 /// Settings that explain part of a wait stand beside it.
 #[test]
 fn clamps_and_bursts_are_evidence() {

@@ -17,6 +17,7 @@
 #define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_DEAD 0x80
 #define TASK_RUNNING 0x0
+#define MAX_RT_PRIO 100 /* include/linux/sched/prio.h */
 
 typedef __u8 u8;
 typedef __u16 u16;
@@ -28,8 +29,15 @@ struct thread_info {
 	u32 cpu;
 } KERNEL_TYPE;
 
+struct task_group;
+
+struct rt_rq {
+	int rt_throttled; /* its budget is used up; before 6.12 also without CONFIG_RT_GROUP_SCHED */
+} KERNEL_TYPE;
+
 struct rq {
 	u64 clock;
+	struct rt_rq rt;
 } KERNEL_TYPE;
 
 extern const struct rq runqueues __ksym __weak; /* per CPU */
@@ -49,7 +57,19 @@ struct cfs_bandwidth {
 	struct hrtimer period_timer; /* drawn at random when the group is made, then moved on by whole periods */
 } KERNEL_TYPE;
 
+struct rt_bandwidth {
+	long long rt_period; /* ns */
+	struct hrtimer rt_period_timer;
+} KERNEL_TYPE;
+
+struct sched_rt_entity {
+	struct sched_rt_entity *parent; /* CONFIG_RT_GROUP_SCHED: that of the task's group */
+	struct rt_rq *rt_rq;		/* CONFIG_RT_GROUP_SCHED: where it is queued */
+} KERNEL_TYPE;
+
 struct task_group {
+	struct rt_rq **rt_rq; /* CONFIG_RT_GROUP_SCHED */
+	struct rt_bandwidth rt_bandwidth;
 	struct cfs_rq **cfs_rq; /* later: struct cfs_rq __percpu *cfs_rq */
 	struct task_group *parent;
 	struct cfs_bandwidth cfs_bandwidth; /* CONFIG_CFS_BANDWIDTH */
@@ -98,8 +118,10 @@ struct task_struct {
 	int pid;
 	int tgid;
 	char comm[16];
+	int prio; /* below MAX_RT_PRIO: of a real-time class, also while it is boosted */
 	bool throttled; /* since 6.18: taken off the queue because a quota ran out */
 	struct sched_entity se;
+	struct sched_rt_entity rt;
 	struct sched_info sched_info;
 	struct task_struct *group_leader;
 	u64 start_boottime;

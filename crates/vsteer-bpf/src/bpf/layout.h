@@ -26,6 +26,8 @@ struct slot {
 	u32 counted_running;	/* is part of its VM's running count */
 	u32 woken;		/* this wait began with a wake-up */
 	u32 clock;		/* its VM's, in running_clocks */
+	u32 realtime;		/* was of a real-time class when the wait began */
+	u32 rt_level;		/* which of its real-time groups had used up its budget then: see rt_throttled() */
 	u64 since;		/* when `state` began */
 	u64 wait_since;		/* when the unbroken wait began */
 	u64 charge_since;	/* up to where the wait has been charged to somebody */
@@ -33,6 +35,7 @@ struct slot {
 	u64 charged_ns;		/* the sum of `ready` of its records */
 	u64 charged_mark;	/* charged_ns when the wait began */
 	u64 lag_mark;		/* the VM's running clock when ready began, or NO_LAG_MARK */
+	u64 rt_since;		/* when the wait began, or moved to this queue, if rt_level is not 0 */
 	u64 held_mark;		/* the queue's held clock when the wait began, or moved to this queue */
 	u64 held_ns;		/* how long quotas held it in this wait, on queues it has left */
 	u64 in_state[STATES];	/* ns, closed spells only */

@@ -25,7 +25,12 @@
  * its own, so there it is exact; elsewhere a thread that is ready while its neighbour in the group is held counts as
  * limited.
  *
- * Left out: real-time throttling (counts as ready).
+ * Real-time threads do not obey quotas. They have budgets: of each cgroup (CONFIG_RT_GROUP_SCHED), and before Linux 6.12 of
+ * all real-time threads of a pCPU. A wait that begins while such a budget is used up is limited until the budget's last
+ * period began, and ready after that.
+ *
+ * Left out: a real-time thread that waits already when its group's budget runs out counts as ready until it runs (several
+ * threads of one such group on one pCPU); budgets of groups more than three levels above a thread's own.
  */
 #include "kernel.h"
 #include "layout.h"
@@ -260,6 +265,94 @@ static __always_inline u64 held_clock_of_any(struct cfs_rq *queue)
 	return ns;
 }
 
+/* ---- budgets of real-time threads ---------------------------------------------------------------------------- */
+
+#define RT_LEVELS 4
+/* In the place of a level: the budget of all real-time threads of the pCPU. */
+#define RT_ALL (RT_LEVELS + 1)
+
+static __always_inline bool is_realtime(struct task_struct *p)
+{
+	return p->prio < MAX_RT_PRIO;
+}
+
+/* Which budget that holds for real-time thread `p` is used up: 1 is that of its own group, 2 of the group above, and so on;
+ * 0: none. */
+static __always_inline u32 rt_throttled(struct task_struct *p)
+{
+	if (!bpf_core_field_exists(p->rt.rt_rq)) {
+		if (!bpf_core_field_exists(((struct rt_rq *)0)->rt_throttled))
+			return 0;
+		return p->se.cfs_rq->rq->rt.rt_throttled ? RT_ALL : 0;
+	}
+	struct rt_rq *queue = p->rt.rt_rq;
+	struct sched_rt_entity *above = p->rt.parent;
+	u32 level;
+
+#pragma unroll
+	for (level = 1; level <= RT_LEVELS; level++) {
+		if (queue && queue->rt_throttled)
+			return level;
+		if (!above)
+			return 0;
+		queue = above->rt_rq;
+		above = above->parent;
+	}
+	return 0;
+}
+
+static __always_inline struct task_group *group_above(struct task_group *group)
+{
+	return group ? BPF_CORE_READ(group, parent) : 0;
+}
+
+static __always_inline bool is_throttled_there(struct task_group *group, int cpu)
+{
+	struct rt_rq **queues = group ? BPF_CORE_READ(group, rt_rq) : 0, *queue = 0;
+
+	if (queues)
+		bpf_probe_read_kernel(&queue, sizeof(queue), queues + cpu);
+	return queue && BPF_CORE_READ(queue, rt_throttled);
+}
+
+/* The same as rt_throttled() on another pCPU. Written out, as the compiler does not unroll a loop of such reads. */
+static __always_inline u32 rt_throttled_there(struct task_struct *p, int cpu)
+{
+	if (!bpf_core_field_exists(((struct task_group *)0)->rt_rq))
+		return 0;
+	struct task_group *own = BPF_CORE_READ(p, sched_task_group);
+	struct task_group *second = group_above(own), *third = group_above(second), *fourth = group_above(third);
+
+	if (is_throttled_there(own, cpu))
+		return 1;
+	if (is_throttled_there(second, cpu))
+		return 2;
+	if (is_throttled_there(third, cpu))
+		return 3;
+	return is_throttled_there(fourth, cpu) ? RT_LEVELS : 0;
+}
+
+/* When the budget of this level was last filled up: when its period began. */
+static __always_inline u64 rt_filled(struct task_struct *p, u32 level, u64 now)
+{
+	if (level > RT_LEVELS || !bpf_core_field_exists(((struct task_group *)0)->rt_bandwidth))
+		return now;
+	struct task_group *group = BPF_CORE_READ(p, sched_task_group);
+
+	if (level > 1)
+		group = group_above(group);
+	if (level > 2)
+		group = group_above(group);
+	if (level > 3)
+		group = group_above(group);
+	if (!group)
+		return now;
+	u64 ends = BPF_CORE_READ(group, rt_bandwidth.rt_period_timer._softexpires);
+	u64 began = ends - BPF_CORE_READ(group, rt_bandwidth.rt_period);
+
+	return began < now ? began : now;
+}
+
 static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u64 now)
 {
 	u32 of_vm = s->clock;
@@ -272,11 +365,22 @@ static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u
 	s->wait_since = now;
 	s->held_mark = held_clock(p->se.cfs_rq);
 	s->held_ns = 0;
+	s->realtime = is_realtime(p);
+	s->rt_level = s->realtime ? rt_throttled(p) : 0;
+	s->rt_since = now;
 }
 
-static __always_inline u64 held_since(struct slot *s, struct cfs_rq *queue)
+/* How long a quota or a budget held the waiting thread on its present queue. */
+static __always_inline u64 held_since(struct slot *s, struct task_struct *p, u64 now)
 {
-	u64 held = held_clock(queue);
+	if (s->realtime) {
+		if (!s->rt_level)
+			return 0;
+		u64 until = rt_throttled(p) ? now : rt_filled(p, s->rt_level, now);
+
+		return until > s->rt_since ? until - s->rt_since : 0;
+	}
+	u64 held = held_clock(p->se.cfs_rq);
 
 	return held > s->held_mark ? held - s->held_mark : 0;
 }
@@ -286,7 +390,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 	u32 of_vm = s->clock;
 	u64 wait = now > s->since ? now - s->since : 0;
 	u64 charged = s->charged_ns - s->charged_mark;
-	u64 held = s->held_ns + held_since(s, p->se.cfs_rq);
+	u64 held = s->held_ns + held_since(s, p, now);
 	u64 *clock = bpf_map_lookup_elem(&running_clocks, &of_vm);
 
 	if (held > wait)
@@ -326,8 +430,11 @@ static __always_inline void enter_state(struct slot *s, struct task_struct *p, u
 	s->cpu = cpu;
 	if (state == RUNNING)
 		set_running(s, true, now);
-	if (state == READY || state == LIMITED)
+	if (state == READY || state == LIMITED) {
 		wait_begins(s, p, now);
+		if (s->rt_level)
+			s->state = LIMITED;
+	}
 }
 
 static __always_inline void switched_out(struct slot *s, u32 slot, struct task_struct *p, bool can_run, u32 prev_state,
@@ -347,7 +454,7 @@ static __always_inline void switched_out(struct slot *s, u32 slot, struct task_s
 	if (to == BLOCKED && !s->first_blocked)
 		s->first_blocked = now;
 	if (to == READY || to == LIMITED) {
-		s->preemptions += to == READY;
+		s->preemptions += s->state == READY;
 		s->woken = 0;
 	}
 	update_end(s);
@@ -585,7 +692,7 @@ static __always_inline int migrated(struct task_struct *p, int dest, bool per_cp
 	s->migrations++;
 	if (s->state == READY || s->state == LIMITED) {
 		u64 now = bpf_ktime_get_ns();
-		u64 held = held_since(s, p->se.cfs_rq);
+		u64 held = held_since(s, p, now);
 		u64 part = now > s->charge_since ? now - s->charge_since : 0;
 		struct cfs_rq *queue = per_cpu ? queue_per_cpu(p, dest) : queue_by_table(p, dest);
 
@@ -593,6 +700,11 @@ static __always_inline int migrated(struct task_struct *p, int dest, bool per_cp
 		s->held_ns += held;
 		settle(s, slot, part > held ? part - held : 0, now);
 		s->held_mark = queue ? held_clock_of_any(queue) : 0;
+		if (s->realtime) {
+			s->rt_level = rt_throttled_there(p, dest);
+			s->rt_since = now;
+			s->state = s->rt_level ? LIMITED : READY;
+		}
 	}
 	s->cpu = dest;
 	update_end(s);

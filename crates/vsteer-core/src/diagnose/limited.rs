@@ -2,6 +2,7 @@
 //!
 //! Limited time is not ready time: no placement removes it.
 
+use super::realtime_limited;
 use super::{Context, Finding, Rule, count, percent};
 
 pub const RULE: Rule =
@@ -11,8 +12,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (config, vm) in c.vms() {
         let limits = [config.limits.per_vcpu, config.limits.emulator, config.limits.whole_vm];
-        let held = vm.group.limited;
-        let per_vcpu = vm.per_vcpu(|s| s.limited).unwrap_or(0.0);
+        // Budgets of real-time threads have a rule of their own.
+        let of_budgets = realtime_limited::share(config, vm);
+        let held = vm.group.limited.map(|held| (held - of_budgets).max(0.0));
+        let vcpus = vm.vcpu_threads().count().max(1) as f64;
+        let per_vcpu = vm.per_vcpu(|s| s.limited).unwrap_or(0.0) - of_budgets / vcpus;
         let above = vm.throttled_by_above(config);
         let throttled = if above.is_some() { vm.throttled_above_per_s } else { vm.throttled_per_s };
         // If the collector cannot separate limited from ready, only the throttle count is evidence. That of a shared quota

@@ -20,6 +20,7 @@ mod nothing_wrong;
 mod overcommitted;
 mod pcpus_overloaded;
 mod pinned_busy;
+mod realtime_limited;
 mod runs_slowly;
 mod stalled;
 mod timers_refused;
@@ -208,6 +209,7 @@ pub const RULES: &[Rule] = &[
     weight_starved::RULE,
     idle_group::RULE,
     limited::RULE,
+    realtime_limited::RULE,
     timers_refused::RULE,
     too_many_vcpus::RULE,
     memory_remote::RULE,

@@ -49,6 +49,10 @@ fn linux_hosts() -> Vec<Host> {
     let group = GroupScheduling { cgroup: "/m".into(), shared: true, idle: true, ..Default::default() };
     idle.config.vms[0].scheduling = vec![group];
 
+    let mut budget = one(0.2, 0.0);
+    budget.model.vms[0].threads[0].shares.limited = Some(0.7);
+    budget.config.vms[0].threads[0].class = Some(SchedClass::Fifo(1));
+
     let mut stolen = one(0.5, 0.0);
     stolen.model.pcpus[0].steal = Some(0.06);
     let mut interrupted = one(0.5, 0.0);
@@ -68,7 +72,7 @@ fn linux_hosts() -> Vec<Host> {
 
     let mut well = Host::new(2, 1, 0.25);
     well.vm("web", 1, 0.6, 0.01, 0.0);
-    vec![full, held, pinned, device, idle, stolen, interrupted, stalled, timers, wide, well]
+    vec![full, held, pinned, device, idle, budget, stolen, interrupted, stalled, timers, wide, well]
 }
 
 /// Hosts with several NUMA nodes.
