@@ -12,7 +12,7 @@ pub fn run(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     any |= task::stat(&text).is_ok() | !pcpu::parse(&text, 10_000_000).is_empty();
     any |= task::allowed_list(&text).is_some() | !numa_maps::parse(&text).is_empty();
-    let _ = (cgroups::cgroup_of(&text, "cpu"), cgroups::cpu_max(&text), cgroups::nr_throttled(&text));
+    let _ = (cgroups::cgroup_of(&text, "cpu"), cgroups::cpu_max(&text), cgroups::throttled(&text));
     let _ = (cgroups::is_plain(&text), cgroups::lineage(&text), cgroups::common(text.lines()));
     any |= psi::parse(&psi::FILES.map(|_| Some(text.clone().into_owned()))).is_some();
     let words: Vec<String> = text.split('\0').map(str::to_owned).collect();

@@ -113,6 +113,10 @@ pub struct VmModel {
     /// How often quotas that it shares with others were used up, per second.
     #[serde(default)]
     pub throttled_above_per_s: Option<f64>,
+    /// Limited time of the vCPUs, a sum over them, estimated from how long quotas held run queues of the VM's cgroups. `None`
+    /// where limited time is measured, and where the kernel does not tell. See [`VmModel::limited`].
+    #[serde(default)]
+    pub limited_estimate: Option<f64>,
     /// Disk requests and network packets, per second; `None` if not counted.
     #[serde(default)]
     pub io_per_s: Option<f64>,
@@ -162,6 +166,18 @@ impl VmModel {
             (None, Some(worlds)) => (&self.group, worlds.to_string()),
             _ => (&self.vcpus, "summed over vCPUs".to_owned()),
         }
+    }
+
+    /// Limited share, summed over the vCPUs, and whether it is an estimate.
+    pub fn limited(&self) -> Option<(f64, bool)> {
+        let exact = self.vcpus.limited.map(|limited| (limited, false));
+        exact.or_else(|| Some((self.limited_estimate?, true)))
+    }
+
+    /// The same, averaged over the vCPUs.
+    pub fn limited_per_vcpu(&self) -> Option<f64> {
+        let n = self.vcpu_threads().count();
+        self.limited().filter(|_| n > 0).map(|(limited, _)| limited / n as f64)
     }
 
     /// Its vCPU threads, in index order.
@@ -327,6 +343,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
             vm_model(&vm.id, &names[&vm.id], mine, samples.get(&vm.id).unwrap_or(&none), window_ns)
         })
         .collect();
+    estimate_limited(config, &samples, &mut vms);
     vms.retain(|vm| !vm.threads.is_empty() || vm.worlds.is_some());
 
     Ok(HostModel {
@@ -443,6 +460,7 @@ fn vm_model(
         vcpus,
         throttled_per_s: samples.per_s(|v| v.throttled_periods),
         throttled_above_per_s: samples.per_s(|v| v.throttled_above),
+        limited_estimate: None,
         io_per_s: samples.per_s(|v| v.io),
         pressure: pressure(samples.moments.iter().map(|(at, sample)| (*at, sample.and_then(|s| s.pressure)))),
         timers_per_s,
@@ -453,6 +471,32 @@ fn vm_model(
         memory_by_node: samples.last(|v| v.memory_by_node.clone()),
         memory_local: samples.last(|v| v.memory_local_ppm).map(|ppm| f64::from(ppm) / 1e6),
         threads,
+    }
+}
+
+/// Estimates the limited time of VMs of which it was not measured.
+///
+/// The kernel counts how long a quota held each run queue of a cgroup. While a queue is held, the vCPU on it waits: if the
+/// cgroup has no two waiting threads on one pCPU, the sum over queues is that over vCPUs. VMs that share a quota also share
+/// its time: each gets a part by how much of their waiting is its own. No VM was limited for longer than it waited.
+/// GAP(limited-estimate).
+fn estimate_limited(config: &HostConfig, samples: &BTreeMap<&VmId, Samples<'_>>, vms: &mut [VmModel]) {
+    let shared = |id: &VmId| config.vm(id).and_then(|vm| vm.quota_above()).map(|q| q.cgroup.as_str());
+    let mut waits: BTreeMap<&str, f64> = BTreeMap::new();
+    for vm in vms.iter() {
+        let Some(wait) = vm.vcpus.wait else { continue };
+        // A VM whose smallest shared quota is another one may be in this cgroup too.
+        let of_vm = config.vm(&vm.id).map_or(&[][..], |vm| vm.quotas.as_slice());
+        of_vm.iter().filter(|q| q.shared).for_each(|q| *waits.entry(&q.cgroup).or_default() += wait);
+    }
+    for vm in vms.iter_mut().filter(|vm| vm.vcpus.limited.is_none()) {
+        let (Some(wait), Some(samples)) = (vm.vcpus.wait, samples.get(&vm.id)) else { continue };
+        let own = samples.per_s(|v| v.throttled_ns);
+        let above = samples.per_s(|v| v.throttled_above_ns);
+        let all_waits = shared(&vm.id).and_then(|cgroup| waits.get(cgroup)).filter(|all| **all > 0.0);
+        let part = all_waits.map_or(0.0, |all| wait / all);
+        let Some(own) = own else { continue };
+        vm.limited_estimate = Some(((own + above.unwrap_or(0.0) * part) / 1e9).min(wait));
     }
 }
 

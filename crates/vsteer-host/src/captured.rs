@@ -124,11 +124,9 @@ fn vm_samples(inventory: &Inventory, config: &HostConfig) -> (Vec<VmSample>, Opt
     let pressures: Vec<_> = config.vms.iter().map(|vm| pressure::read_once(inventory, vm)).collect();
     let why: Vec<_> = config.vms.iter().zip(&pressures).map(|(vm, p)| (vm, p.err())).collect();
     let sample = |(vm, pressure): (&vsteer_core::nouns::VmConfig, &Result<Pressure, _>)| VmSample {
-        throttled_periods: slow::throttled_once(inventory, vm, false),
-        throttled_above: slow::throttled_once(inventory, vm, true),
         pressure: pressure.ok(),
         memory_by_node: numa_maps::read(&inventory.root, vm.pid, only_node),
-        ..VmSample::new(vm.id.clone())
+        ..slow::sample(vm.id.clone(), [false, true].map(|shared| slow::throttled_once(inventory, vm, shared)))
     };
     (config.vms.iter().zip(&pressures).map(sample).collect(), pressure::lacking(&why))
 }

@@ -357,7 +357,7 @@ fn quotas_above_a_vm_are_seen() {
     tree.process(891, &["/usr/bin/virt-launcher"], &container);
     tree.file(&format!("sys/fs/cgroup{container}/cgroup.procs"), "891\n900\n");
     tree.file(&format!("sys/fs/cgroup{container}/cpu.max"), "200000 100000\n");
-    tree.file(&format!("sys/fs/cgroup{container}/cpu.stat"), "nr_periods 1000\nnr_throttled 500\n");
+    tree.file(&format!("sys/fs/cgroup{container}/cpu.stat"), "nr_throttled 500\nthrottled_usec 70\n");
     tree.file(&format!("sys/fs/cgroup{pod}/cpu.max"), "210000 100000\n");
     let mut inventory = Inventory::new(Root::open(tree.dir.path()).unwrap(), None, Vec::new());
     inventory.look().unwrap();
@@ -366,7 +366,7 @@ fn quotas_above_a_vm_are_seen() {
     assert_eq!(vm.manager, Manager::KubeVirt);
     assert_eq!(vm.quota_above().map(|q| q.cgroup.as_str()), Some(container.as_str()));
     let counted = [false, true].map(|shared| slow::throttled_once(&inventory, vm, shared));
-    assert_eq!(counted, [Some(0), Some(500)]);
+    assert_eq!(counted.map(|t| t.map(|t| (t.times, t.ns))), [Some((0, 0)), Some((500, 70_000))]);
 }
 
 /// Two VMs below one slice: what the slice has set is of both, and what is the default is of none.

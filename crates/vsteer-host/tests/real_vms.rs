@@ -43,12 +43,17 @@ impl Drop for Qemu {
 }
 
 fn qemu(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path) -> Qemu {
+    qemu_with(name, names, own_cgroup, sockets, &[])
+}
+
+fn qemu_with(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path, more: &[&str]) -> Qemu {
     let title = format!("{},debug-threads={}", name.replace(',', ",,"), if names { "on" } else { "off" });
     let monitor = format!("unix:{}/qmp-{},server=on,wait=off", sockets.display(), u8::from(names));
     let child = Command::new("qemu-system-x86_64")
         .args(["-name", &title, "-qmp", &monitor, "-display", "none", "-serial", "none", "-m", "32"])
         .args(["-accel", "tcg,thread=multi", "-smp", "2,sockets=1,cores=2,threads=1"])
         .args(["-object", "iothread,id=disk"])
+        .args(more)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -209,6 +214,12 @@ fn main() {
         test("an_idle_cgroup_and_a_burst_are_read_as_the_kernel_has_them", || {
             match std::path::Path::new(CONTROLLER).join("tasks").exists() {
                 true => Ok(idle_and_burst()),
+                false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
+            }
+        }),
+        test("limited_time_is_estimated_where_it_is_not_counted", || {
+            match std::path::Path::new(CONTROLLER).join("tasks").exists() {
+                true => Ok(estimated_beside_counted()),
                 false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
             }
         }),
@@ -516,6 +527,58 @@ fn quota_of_a_grandparent() -> Completion {
         });
         assert!(gone, "{folder} is left");
     }
+    Completion::Completed
+}
+
+/// A guest that computes all the time, with a quota of its own and then with one above it: the estimate against what eBPF
+/// counts in the same samples.
+fn estimated_beside_counted() -> Completion {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("held {}", std::process::id());
+    // A boot sector that jumps to itself.
+    let mut sector = [0u8; 512];
+    (sector[0], sector[1], sector[510], sector[511]) = (0xeb, 0xfe, 0x55, 0xaa);
+    let disk = dir.path().join("disk");
+    std::fs::write(&disk, sector).unwrap();
+    let drive = format!("file={},format=raw", disk.display());
+    let mut qemu = qemu_with(&name, true, true, dir.path(), &["-drive", &drive]);
+    let above = qemu.cgroup.clone().expect("it was asked for");
+    let below = format!("{above}/vm");
+    std::fs::create_dir(&below).unwrap();
+    std::fs::write(format!("{below}/cgroup.procs"), qemu.child.id().to_string()).unwrap();
+    let mut host = open(None, &[&name], CollectorChoice::Ebpf);
+    for (group, shared) in [(&below, false), (&above, true)] {
+        // So little that it is used up on a busy machine too, where the guest also waits for others.
+        std::fs::write(format!("{group}/cpu.cfs_quota_us"), "8000").unwrap();
+        let config = host.config().unwrap();
+        assert_eq!(config.vms[0].quotas[0].shared, shared || config.vms[0].cgroup.is_none());
+        let first = host.sample().unwrap();
+        std::thread::sleep(Duration::from_secs(4));
+        let batches = [first, host.sample().unwrap()];
+        std::fs::write(format!("{group}/cpu.cfs_quota_us"), "-1").unwrap();
+        let exact = model::derive(&config, &host.collector(), &batches).unwrap().vms.remove(0);
+        // As a kernel before 6.6 tells it.
+        let unsplit = batches.map(|mut b| {
+            b.threads.iter_mut().for_each(|t| (t.counters.ready_ns, t.counters.limited_ns) = (None, None));
+            b
+        });
+        let estimate = model::derive(&config, &host.collector(), &unsplit).unwrap().vms.remove(0);
+        let (counted, wait) = (exact.vcpus.limited.unwrap(), exact.vcpus.wait.unwrap());
+        let (estimated, _) = estimate.limited().unwrap();
+        println!(
+            "limited {counted:.3} as counted, {estimated:.3} estimated, wait {wait:.3}, shared {shared}"
+        );
+        assert_eq!((exact.limited_estimate, exact.limited()), (None, Some((counted, false))));
+        assert!(counted > 0.1 && estimated <= wait, "{counted} {estimated} {wait}");
+        assert!((estimated - counted).abs() < 0.15 * counted, "{counted} {estimated}");
+    }
+    let _ = kill_process(Pid::from_child(&qemu.child), Signal::KILL);
+    let _ = qemu.child.wait();
+    let gone = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::remove_dir(&below).is_ok()
+    });
+    assert!(gone, "{below} is left");
     Completion::Completed
 }
 

@@ -100,7 +100,13 @@ pub fn schema(table: &str) -> Arc<Schema> {
         }
         "vm" => {
             fields.push(text("vm"));
-            fields.extend(u64s(&["throttled_periods", "throttled_above", "io"]));
+            fields.extend(u64s(&[
+                "throttled_periods",
+                "throttled_above",
+                "throttled_ns",
+                "throttled_above_ns",
+                "io",
+            ]));
             fields.push(Field::new("memory_node", list_of(DataType::UInt32), true));
             fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
             fields.extend(u64s(&TIMERS.map(|(name, _)| name)));
@@ -299,6 +305,8 @@ fn vm_columns(vms: &[VmSample]) -> Vec<ArrayRef> {
         texts(vms.iter().map(|v| v.vm.0.clone())),
         of_vm(&|v| v.throttled_periods),
         of_vm(&|v| v.throttled_above),
+        of_vm(&|v| v.throttled_ns),
+        of_vm(&|v| v.throttled_above_ns),
         of_vm(&|v| v.io),
     ];
     columns.extend(memory_columns(vms));
@@ -452,6 +460,8 @@ impl Row<'_> {
             vm: self.vm("vm")?,
             throttled_periods: self.u64("throttled_periods"),
             throttled_above: self.u64("throttled_above"),
+            throttled_ns: self.u64("throttled_ns"),
+            throttled_above_ns: self.u64("throttled_above_ns"),
             io: self.u64("io"),
             pressure: self.pressure(),
             timers: timers(self.columns, self.row),

@@ -79,6 +79,8 @@ fn batch(i: u64) -> Batch {
             vm: VmId("uuid-1".into()),
             throttled_periods: Some(2),
             throttled_above: Some(i / 2),
+            throttled_ns: Some(i * 7),
+            throttled_above_ns: Some(i * 9),
             io: Some(77),
             pressure: Some(Pressure { io_full: Some(10 * i), memory_some: Some(i), ..Pressure::default() }),
             memory_local_ppm: Some(930_000),

@@ -233,6 +233,7 @@ mod tests {
             vcpus: shares,
             throttled_per_s: None,
             throttled_above_per_s: None,
+            limited_estimate: None,
             io_per_s: None,
             pressure: PressureShares::default(),
             timers_per_s: None,

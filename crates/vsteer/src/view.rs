@@ -660,6 +660,7 @@ mod tests {
                 depth,
                 name: format!("{group} {depth}"),
                 values: [None; COLUMNS.len()],
+                estimated: None,
             };
             (place, row)
         };

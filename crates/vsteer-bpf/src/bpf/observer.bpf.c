@@ -29,7 +29,7 @@
  * all real-time threads of a pCPU. A wait that begins while such a budget is used up is limited until the budget's last
  * period began, and ready after that.
  *
- * Left out: a real-time thread that waits already when its group's budget runs out counts as ready until it runs (several
+ * Left out, GAP(rt-budget-wait): a real-time thread that waits already when its group's budget runs out counts as ready until it runs (several
  * threads of one such group on one pCPU); budgets of groups more than three levels above a thread's own.
  */
 #include "kernel.h"

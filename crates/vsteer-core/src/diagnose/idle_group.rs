@@ -25,7 +25,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
         let Some(group) = config.idle_group() else { continue };
-        let with = if group.shared { ", which other VMs or processes may share" } else { "" };
+        let with = if group.shared { "Other VMs or processes may be in it. " } else { "" };
         let mut evidence = vec![percent("ready share, summed over vCPUs", c.ready(vm), None)];
         let late = vm.wake_latency;
         evidence.extend(late.map(|l| millis("wake-up to running, 99th percentile", l.p99_ns, None)));
@@ -34,7 +34,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             vm: Some(vm.id.clone()),
             title: format!("VM {:?} waits for all others: its cgroup {} is idle", vm.name, group.cgroup),
             explanation: format!(
-                "cpu.idle of cgroup {}{with} is 1. The VM runs only while the other cgroups leave a pCPU idle, and \
+                "cpu.idle of cgroup {} is 1. {with}The VM runs only while the cgroups beside it leave a pCPU idle, and \
                     their threads interrupt it at once. The kernel refuses to change the weight of an idle cgroup.",
                 group.cgroup
             ),

@@ -16,21 +16,24 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         let of_budgets = realtime_limited::share(config, vm);
         let held = vm.group.limited.map(|held| (held - of_budgets).max(0.0));
         let vcpus = vm.vcpu_threads().count().max(1) as f64;
-        let per_vcpu = vm.per_vcpu(|s| s.limited).unwrap_or(0.0) - of_budgets / vcpus;
+        let estimate = vm.limited_estimate.filter(|_| held.is_none());
+        let per_vcpu = vm.limited_per_vcpu().unwrap_or(0.0) - of_budgets / vcpus;
         let above = vm.throttled_by_above(config);
         let throttled = if above.is_some() { vm.throttled_above_per_s } else { vm.throttled_per_s };
-        // If the collector cannot separate limited from ready, only the throttle count is evidence. That of a shared quota
-        // says nothing of a VM that does not wait.
+        // If limited time is neither measured nor estimated, only the throttle count is evidence. That of a shared quota says
+        // nothing of a VM that does not wait.
         let waits = above.is_none()
             || vm.per_vcpu(|s| s.wait).is_some_and(|wait| wait > c.thresholds.limited_per_vcpu);
-        let speaks = held.is_some_and(|_| per_vcpu > c.thresholds.limited_per_vcpu)
-            || (held.is_none() && waits && throttled.is_some_and(|times| times > 1.0));
+        let speaks = held.or(estimate).is_some_and(|_| per_vcpu > c.thresholds.limited_per_vcpu)
+            || (held.or(estimate).is_none() && waits && throttled.is_some_and(|times| times > 1.0));
         if !speaks {
             continue;
         }
         let mut evidence = Vec::new();
         evidence.extend(throttled.map(|times| count("quota used up", times, "times/s", None)));
         evidence.extend(held.map(|h| percent("limited share, summed over all threads", h, None)));
+        let estimated = "limited share, summed over vCPUs, an estimate from cpu.stat";
+        evidence.extend(estimate.map(|e| percent(estimated, e, None)));
         evidence.extend(limits.iter().flatten().map(|q| count("quota", q.cpus(), "pCPUs", None)));
         let shared = config.quotas.iter().filter(|q| q.shared);
         evidence.extend(
@@ -63,7 +66,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             }
             .into(),
             evidence,
-            loss_pcpus: held.unwrap_or(0.0),
+            loss_pcpus: held.or(estimate).unwrap_or(0.0),
             disproved_by: "the throttle count does not grow while the VM waits".into(),
             next: match above {
                 Some(q) => format!(

@@ -14,9 +14,8 @@ pub const RULE: Rule = Rule {
 };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let held = |vm: &crate::model::VmModel| {
-        vm.per_vcpu(|s| s.limited).unwrap_or(0.0) > c.thresholds.limited_per_vcpu
-    };
+    let held =
+        |vm: &crate::model::VmModel| vm.limited_per_vcpu().unwrap_or(0.0) > c.thresholds.limited_per_vcpu;
     let uncounted = |vm: &crate::model::VmModel| {
         let (shares, _) = vm.vcpus_or_group();
         shares.ready.or(shares.wait).is_none()

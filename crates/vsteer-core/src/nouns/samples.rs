@@ -57,6 +57,13 @@ pub struct VmSample {
     /// The same of quotas that it shares with others: those of slices and pods that it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_above: Option<u64>,
+    /// How long its own quotas held run queues of its cgroups (`throttled_time`, `throttled_usec`), ns, summed over pCPUs and
+    /// cgroups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+    /// The same of quotas that it shares with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_above_ns: Option<u64>,
     /// I/O: requests of its disks and packets of its networks, all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<u64>,
@@ -83,6 +90,8 @@ impl VmSample {
             vm,
             throttled_periods: None,
             throttled_above: None,
+            throttled_ns: None,
+            throttled_above_ns: None,
             io: None,
             pressure: None,
             timers: None,

@@ -108,6 +108,7 @@ pub fn vm_model(name: &str, threads: Vec<ThreadModel>) -> VmModel {
         vcpus: Shares::sum(threads.iter().filter(|t| t.role.vcpu().is_some()).map(|t| &t.shares)),
         throttled_per_s: Some(0.0),
         throttled_above_per_s: None,
+        limited_estimate: None,
         io_per_s: None,
         pressure: PressureShares::default(),
         timers_per_s: None,

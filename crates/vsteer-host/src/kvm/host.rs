@@ -11,7 +11,7 @@ use super::config;
 use super::containers::Containers;
 use super::inventory::{Inventory, Thread, no_such_vm};
 use super::pressure;
-use super::slow::SlowCounters;
+use super::slow::{self, SlowCounters};
 use crate::backend::Timers;
 use crate::linux::schedstat::{Polled, Schedstat};
 use crate::linux::{files, pcpu, psi, task, topology};
@@ -379,10 +379,8 @@ impl Observe for KvmHost {
             .vms
             .iter()
             .map(|vm| VmSample {
-                throttled_periods: self.slow.throttled(&vm.id, false),
-                throttled_above: self.slow.throttled(&vm.id, true),
                 pressure: self.slow.pressure(&vm.id),
-                ..VmSample::new(vm.id.clone())
+                ..slow::sample(vm.id.clone(), [false, true].map(|shared| self.slow.throttled(&vm.id, shared)))
             })
             .collect();
         let timers = self.options.timers.map(|counts| counts()).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Reads counters of a VM that belong to no thread: how often quotas ran out, how long the VM stalled, and on which
-//! nodes the memory is.
+//! Reads counters of a VM that belong to no thread: how often and for how long quotas ran out, how long the VM stalled, and
+//! on which nodes the memory is.
 //!
-//! Every cgroup with a quota counts `nr_throttled`, from the root's child down to those of the VM's threads: a slice or
+//! Every cgroup with a quota counts `nr_throttled` and the throttled time, from the root's child down to those of the VM's threads: a slice or
 //! a pod may hold many VMs. vsteer finds the groups with a quota whenever it reads the configuration, and every ten
 //! seconds. At every sample it reads the `cpu.stat` of each group once, through an open descriptor. A group that appears
 //! later counts from then on, so that a VM's sum never jumps by its earlier count.
@@ -15,13 +15,13 @@
 
 use super::inventory::{Inventory, Vm};
 use super::pressure::VmPressures;
-use crate::linux::cgroups::{self, Cgroups};
+use crate::linux::cgroups::{self, Cgroups, Throttled};
 use crate::linux::{numa_maps, topology};
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{GroupQuota, Pressure, VmConfig, VmId};
+use vsteer_core::nouns::{GroupQuota, Pressure, VmConfig, VmId, VmSample};
 
 const QUOTAS_EVERY: Duration = Duration::from_secs(10);
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
@@ -31,23 +31,32 @@ const MEMORY_SHARE: u32 = 100;
 struct Group {
     stat: OwnedFd,
     /// Its count at the present sample.
-    count: u64,
+    count: Throttled,
 }
 
 /// A group of a VM.
 struct Of {
     shared: bool,
     /// The group's count when vsteer first saw it as this VM's; 0 if that was at the VM's first look.
-    base: u64,
+    base: Throttled,
 }
 
 /// What is counted for one run of a VM.
 #[derive(Default)]
-struct Throttled {
+struct Counted {
     pid: u32,
     groups: BTreeMap<String, Of>,
     /// What groups that are gone had counted: its own, and shared ones.
-    gone: [u64; 2],
+    gone: [Throttled; 2],
+}
+
+fn since(count: Throttled, base: Throttled) -> Throttled {
+    let (times, ns) = (count.times.saturating_sub(base.times), count.ns.saturating_sub(base.ns));
+    Throttled { times, ns }
+}
+
+fn plus(a: Throttled, b: Throttled) -> Throttled {
+    Throttled { times: a.times.saturating_add(b.times), ns: a.ns.saturating_add(b.ns) }
 }
 
 /// The open descriptors and the times of the last looks.
@@ -55,7 +64,7 @@ struct Throttled {
 pub struct SlowCounters {
     /// By path.
     groups: BTreeMap<String, Group>,
-    vms: BTreeMap<VmId, Throttled>,
+    vms: BTreeMap<VmId, Counted>,
     memory: BTreeMap<VmId, Instant>,
     pressures: VmPressures,
     only_node: Option<Option<u32>>,
@@ -89,7 +98,7 @@ impl SlowCounters {
         // A VM keeps its id over a restart, but its groups are made again.
         let again = self.vms.get(&vm.id).is_none_or(|known| known.pid != vm.pid);
         if again {
-            self.vms.insert(vm.id.clone(), Throttled { pid: vm.pid, ..Throttled::default() });
+            self.vms.insert(vm.id.clone(), Counted { pid: vm.pid, ..Counted::default() });
         }
         let known = self.vms.get_mut(&vm.id).expect("it is there or was inserted");
         for GroupQuota { cgroup, shared, .. } in &vm.quotas {
@@ -105,7 +114,7 @@ impl SlowCounters {
                 };
                 self.groups.insert(cgroup.clone(), Group { stat, count });
             }
-            let base = if again { 0 } else { self.groups[cgroup].count };
+            let base = if again { Throttled::default() } else { self.groups[cgroup].count };
             known.groups.insert(cgroup.clone(), Of { shared: *shared, base });
         }
     }
@@ -114,7 +123,7 @@ impl SlowCounters {
     /// the next look finds it.
     pub fn begin_sample(&mut self) {
         self.pressures.begin_sample();
-        let mut gone: BTreeMap<String, u64> = BTreeMap::new();
+        let mut gone: BTreeMap<String, Throttled> = BTreeMap::new();
         self.groups.retain(|path, group| match read(&group.stat) {
             Some(count) => {
                 group.count = count;
@@ -128,20 +137,20 @@ impl SlowCounters {
         for vm in self.vms.values_mut().filter(|_| !gone.is_empty()) {
             for (path, count) in &gone {
                 if let Some(of) = vm.groups.remove(path) {
-                    vm.gone[usize::from(of.shared)] += count.saturating_sub(of.base);
+                    let sum = &mut vm.gone[usize::from(of.shared)];
+                    *sum = plus(*sum, since(*count, of.base));
                 }
             }
         }
     }
 
-    /// How often the VM's own quotas, or those that it shares, had run out when the sample began; `None` if its cgroups are
-    /// not known, 0 without such a quota.
-    pub fn throttled(&self, vm: &VmId, shared: bool) -> Option<u64> {
+    /// How often, and for how long, the VM's own quotas, or those that it shares, had run out when the sample began; `None`
+    /// if its cgroups are not known, 0 without such a quota.
+    pub fn throttled(&self, vm: &VmId, shared: bool) -> Option<Throttled> {
         let vm = self.vms.get(vm)?;
         let these = vm.groups.iter().filter(|(_, of)| of.shared == shared);
-        let rose =
-            these.map(|(path, of)| self.groups.get(path).map_or(0, |g| g.count.saturating_sub(of.base)));
-        Some(vm.gone[usize::from(shared)] + rose.sum::<u64>())
+        let rose = these.filter_map(|(path, of)| Some(since(self.groups.get(path)?.count, of.base)));
+        Some(rose.fold(vm.gone[usize::from(shared)], plus))
     }
 
     /// How long the VM had stalled when the sample began; `None` without a figure, and for many VMs in most samples.
@@ -178,12 +187,23 @@ impl SlowCounters {
     }
 }
 
-/// How often these quotas of a VM ran out in the life of the cgroups, read once. As [`SlowCounters::throttled`], without
-/// open descriptors.
-pub fn throttled_once(inventory: &Inventory, vm: &VmConfig, shared: bool) -> Option<u64> {
+/// How often, and for how long, these quotas of a VM ran out in the life of the cgroups, read once. As
+/// [`SlowCounters::throttled`], without open descriptors.
+pub fn throttled_once(inventory: &Inventory, vm: &VmConfig, shared: bool) -> Option<Throttled> {
     let these = vm.quotas.iter().filter(|q| q.shared == shared);
-    let of = |q: &GroupQuota| inventory.cgroups.throttled_periods(&inventory.root, &q.cgroup);
-    is_placed(vm).then(|| these.filter_map(of).sum())
+    let of = |q: &GroupQuota| inventory.cgroups.throttled(&inventory.root, &q.cgroup);
+    is_placed(vm).then(|| these.filter_map(of).fold(Throttled::default(), plus))
+}
+
+/// A VM's sample with what its quotas did: its own, and those that it shares.
+pub fn sample(vm: VmId, [own, shared]: [Option<Throttled>; 2]) -> VmSample {
+    VmSample {
+        throttled_periods: own.map(|t| t.times),
+        throttled_above: shared.map(|t| t.times),
+        throttled_ns: own.map(|t| t.ns),
+        throttled_above_ns: shared.map(|t| t.ns),
+        ..VmSample::new(vm)
+    }
 }
 
 /// Is the cgroup of each thread known?
@@ -191,11 +211,11 @@ fn is_placed(vm: &VmConfig) -> bool {
     vm.threads.iter().all(|thread| thread.cgroup.is_some())
 }
 
-fn read(stat: &OwnedFd) -> Option<u64> {
+fn read(stat: &OwnedFd) -> Option<Throttled> {
     // `cpu.stat` has some ten short lines.
     let mut buffer = [0u8; 1024];
     let n = rustix::io::pread(stat, &mut buffer, 0).ok()?;
-    cgroups::nr_throttled(std::str::from_utf8(&buffer[..n]).ok()?)
+    cgroups::throttled(std::str::from_utf8(&buffer[..n]).ok()?)
 }
 
 #[cfg(test)]
@@ -212,8 +232,9 @@ mod tests {
             std::fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             std::fs::write(at(path), text).unwrap();
         };
-        let stat =
-            |group: &str, n: u64| write(&format!("/cg{group}/cpu.stat"), &format!("nr_throttled {n}\n"));
+        let stat = |group: &str, n: u64| {
+            write(&format!("/cg{group}/cpu.stat"), &format!("nr_throttled {n}\nthrottled_usec {n}\n"))
+        };
         let all = Cgroups::unified(&at("/cg").to_string_lossy());
         let quota = |cgroup: &str, shared| GroupQuota {
             cgroup: cgroup.into(),
@@ -223,7 +244,13 @@ mod tests {
         let mut vm = VmConfig::new(VmId("proxmox:1".into()), "a", 10);
         vm.quotas = vec![quota("/s", true), quota("/s/1", false)];
         let mut slow = SlowCounters::default();
-        let counts = |slow: &SlowCounters| [false, true].map(|shared| slow.throttled(&vm.id, shared));
+        let counts = |slow: &SlowCounters| {
+            [false, true].map(|shared| {
+                let Throttled { times, ns } = slow.throttled(&vm.id, shared)?;
+                assert_eq!(ns, 1000 * times);
+                Some(times)
+            })
+        };
         assert_eq!(counts(&slow), [None, None]);
         stat("/s", 7);
         stat("/s/1", 3);

@@ -183,9 +183,9 @@ impl Cgroups {
         }
     }
 
-    /// How often its quota ran out since the cgroup was made.
-    pub fn throttled_periods(&self, root: &Root, cgroup: &str) -> Option<u64> {
-        nr_throttled(&self.read(root, cgroup, "cpu.stat")?)
+    /// How often its quota ran out since the cgroup was made, and for how long.
+    pub fn throttled(&self, root: &Root, cgroup: &str) -> Option<Throttled> {
+        throttled(&self.read(root, cgroup, "cpu.stat")?)
     }
 
     /// The names of its child groups.
@@ -300,9 +300,24 @@ fn uclamp(text: &str) -> Option<u16> {
     (0.0..=100.0).contains(&percent).then(|| (100.0 * percent).round() as u16)
 }
 
-/// `nr_throttled` of `cpu.stat`.
-pub fn nr_throttled(text: &str) -> Option<u64> {
-    text.lines().find_map(|l| l.strip_prefix("nr_throttled "))?.trim().parse().ok()
+/// What a cgroup's quota has done since the cgroup was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// How often it ran out.
+    pub times: u64,
+    /// For how long it held the cgroup's run queues, ns, summed over pCPUs.
+    pub ns: u64,
+}
+
+/// `cpu.stat`: `nr_throttled`, and `throttled_usec` (version 2) or `throttled_time` (version 1, ns).
+pub fn throttled(text: &str) -> Option<Throttled> {
+    let number = |name: &str| -> Option<u64> {
+        let mut values = text.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+        values.next()?.trim().parse().ok()
+    };
+    let us = || Some(number("throttled_usec")?.saturating_mul(1000));
+    let ns = number("throttled_time").or_else(us).unwrap_or(0);
+    Some(Throttled { times: number("nr_throttled")?, ns })
 }
 
 struct Mount {
@@ -352,7 +367,10 @@ mod tests {
             ["0.00\n", "12.34\n", "max\n", "101", "nan", "-1"].map(uclamp),
             [Some(0), Some(1234), Some(UCLAMP_MOST), None, None, None]
         );
-        assert_eq!(nr_throttled("nr_periods 5\nnr_throttled 3\nthrottled_time 9\n"), Some(3));
+        let told = |text: &str| throttled(text).map(|t| (t.times, t.ns));
+        assert_eq!(told("nr_periods 5\nnr_throttled 3\nthrottled_time 9000\n"), Some((3, 9_000)));
+        assert_eq!(told("usage_usec 8\nnr_periods 5\nnr_throttled 3\nthrottled_usec 9\n"), Some((3, 9_000)));
+        assert_eq!((told("nr_throttled 3\n"), told("usage_usec 8\n")), (Some((3, 0)), None));
         assert_eq!(unescaped("/a\\040b\\134"), "/a b\\");
     }
 
@@ -411,7 +429,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(s in "\\PC{0,60}") {
-            let _ = (cgroup_of(&s, "cpu"), cpu_max(&s), nr_throttled(&s), mounts(&s).len(), unescaped(&s));
+            let _ = (cgroup_of(&s, "cpu"), cpu_max(&s), throttled(&s), mounts(&s).len(), unescaped(&s));
             let _ = (cgroup_of(&format!("1:cpu:{s}"), "cpu"), cpu_max(&format!("{s} 100000")));
         }
 

@@ -224,6 +224,8 @@ fn vm_sample(v: &VmSample) -> Checked {
     id(&v.vm)?;
     number("a VM's throttled periods", v.throttled_periods, MOST)?;
     number("a VM's throttled periods", v.throttled_above, MOST)?;
+    number("a VM's throttled time", v.throttled_ns, MOST)?;
+    number("a VM's throttled time", v.throttled_above_ns, MOST)?;
     number("a VM's I/O", v.io, MOST)?;
     let nodes = v.memory_by_node.as_ref().map_or(0, Vec::len);
     must(nodes <= MAX_CPU as usize + 1, || format!("a VM has memory on {nodes} nodes"))?;
@@ -273,6 +275,10 @@ mod tests {
             Batch { pressure: Some(endless), ..thread(|_| {}) },
             Batch {
                 vms: vec![VmSample { pressure: Some(endless), ..VmSample::new(VmId("a".into())) }],
+                ..thread(|_| {})
+            },
+            Batch {
+                vms: vec![VmSample { throttled_above_ns: Some(MOST + 1), ..VmSample::new(VmId("a".into())) }],
                 ..thread(|_| {})
             },
             Batch { pcpus: vec![PcpuSample { cpu: 1 << 20, ..PcpuSample::default() }], ..thread(|_| {}) },

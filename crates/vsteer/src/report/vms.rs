@@ -21,6 +21,8 @@ const QUANTITIES: [Quantity; 7] = [
 fn quantities(d: &Document) -> Vec<Quantity> {
     let splits = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus_or_group().0.ready.is_some()));
     let both: Quantity = ("Ready or limited", "%", |v| v.vcpus_or_group().0.wait, percent);
+    let estimate: Quantity = ("Of it limited", "%", |v| v.limited_estimate, about);
+    let estimates = d.sides().any(|s| s.model.vms.iter().any(|v| v.limited_estimate.is_some()));
     // Only ESXi and the simulator co-stop.
     let costops = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus_or_group().0.costop.is_some()));
     let there = |q: &Quantity| match q.0 {
@@ -29,7 +31,14 @@ fn quantities(d: &Document) -> Vec<Quantity> {
         _ => true,
     };
     let rest = QUANTITIES.into_iter().filter(there);
-    (if splits { None } else { Some(both) }).into_iter().chain(rest).collect()
+    let unsplit = [(!splits).then_some(both), (!splits && estimates).then_some(estimate)];
+    unsplit.into_iter().flatten().chain(rest).collect()
+}
+
+/// A percentage that is estimated.
+fn about(share: Option<f64>) -> String {
+    let shown = percent(share);
+    if share.is_some() { format!("~{shown}") } else { shown }
 }
 
 fn cells(all: &[Quantity], most: &[f64], vm: Option<&VmModel>, class: &str) -> String {

@@ -25,7 +25,11 @@ pub const COLUMNS_HELP: &str = "  %USED   run, system, less interrupts served fo
   %TMRREF it was not put first for them (all three: vsteer realtime)
   %CPUSOME pressure of the VM's cgroup: a thread waited for a CPU;
   %IOFULL %MEMFULL  no thread could go on, for I/O, for memory
+  ~       estimated from the cgroups' throttled time
   -       not measured by this collector (vsteer diagnose says why)";
+
+/// Stands before a value that is estimated.
+const ESTIMATE: char = '~';
 
 /// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
 const RARE: [&[&str]; 4] =
@@ -61,12 +65,17 @@ pub struct Row {
     pub name: String,
     /// The values behind the cells: shares, ms or rates.
     pub values: [Option<f64>; COLUMNS.len()],
+    /// The column whose value is not measured but estimated.
+    pub estimated: Option<usize>,
 }
 
 impl Row {
     /// The cell of a column, `-` where nothing was measured.
     pub fn cell(&self, column: usize) -> String {
         let mut cell = String::new();
+        if self.estimated == Some(column) {
+            cell.push(ESTIMATE);
+        }
         match self.values[column] {
             Some(value) => write_cell(&mut cell, column, value),
             None => cell.push('-'),
@@ -120,12 +129,22 @@ fn row(
         pressure.io_full,
         pressure.memory_full,
     ];
-    Row { group: group.to_owned(), depth, name, values }
+    Row { group: group.to_owned(), depth, name, values, estimated: None }
 }
 
 fn thread_row(group: &str, t: &ThreadModel) -> Row {
     let name = format!("  {} (tid {})", t.role, t.tid.0);
     row(group, 1, name, &t.shares, t.wake_latency, t.switches_per_s, None)
+}
+
+/// Puts the estimated limited time, marked, where none is measured.
+fn estimated(mut row: Row, vm: &VmModel) -> Row {
+    let place = COLUMNS.iter().position(|c| *c == "%MLMTD").expect("it is a column");
+    if let (None, Some(estimate)) = (row.values[place], vm.limited_estimate) {
+        row.values[place] = Some(estimate);
+        row.estimated = Some(place);
+    }
+    row
 }
 
 /// Group row, vCPU-sum row and thread rows of every VM.
@@ -137,10 +156,11 @@ fn rows_of(vm: &VmModel) -> Vec<Row> {
     let id = &vm.id.0;
     let all = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
     let switches = all.filter(|_| !vm.threads.is_empty());
-    let mut rows = vec![row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm))];
+    let group = row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm));
+    let mut rows = vec![estimated(group, vm)];
     if vm.vcpu_threads().next().is_some() {
         let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
-        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
+        rows.push(estimated(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None), vm));
     }
     rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
     rows
@@ -229,13 +249,14 @@ pub fn csv_header() -> String {
     )
 }
 
-/// Adds a row as CSV, without what stands before its name; empty cells were not measured.
+/// Adds a row as CSV, without what stands before its name; empty cells were not measured. Estimates are left out, since a
+/// number of CSV has no mark.
 fn write_csv(to: &mut String, r: &Row) {
     *to += &csv_cell(if r.depth == 0 { "group" } else { r.name.trim() });
     for (column, value) in r.values.iter().enumerate() {
         to.push(',');
-        if let Some(value) = value {
-            write_cell(to, column, *value);
+        if let Some(value) = value.filter(|_| r.estimated != Some(column)) {
+            write_cell(to, column, value);
         }
     }
     to.push('\n');

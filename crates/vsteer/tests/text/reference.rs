@@ -99,6 +99,20 @@ fn counters_page() {
     let of_kernel = |s: &Stall| format!("`{}.pressure`, `{}`", s.file, s.line);
     let rows = STALLS.iter().map(|s| vec![code(s.name), "ns".to_owned(), of_kernel(s), s.meaning.to_owned()]);
     page += &table(&["column", "unit", "kernel's", "meaning"], rows);
+    page += "\n## Quotas\n\nWhat quotas did to a VM, as `cpu.stat` of its cgroups counts it: cumulative columns of the table `vm`. Where limited\n\
+        time is not measured, `top`, `diagnose` and `report` estimate it from these times, and mark it with `~` or as an\n\
+        estimate (`limited_estimate` in JSON, a share of one pCPU). `top -b` leaves it out.\n\n";
+    let rows = [
+        ["`throttled_periods`", "events", "Times that quotas of the VM's own cgroups ran out"],
+        ["`throttled_above`", "events", "The same of quotas that the VM shares with others"],
+        [
+            "`throttled_ns`",
+            "ns",
+            "How long the VM's own quotas held run queues, summed over pCPUs and cgroups",
+        ],
+        ["`throttled_above_ns`", "ns", "The same of quotas that the VM shares with others"],
+    ];
+    page += &table(&["column", "unit", "meaning"], rows.iter().map(|r| r.map(str::to_owned).to_vec()));
     made("docs/reference/counters.md", &page);
 }
 

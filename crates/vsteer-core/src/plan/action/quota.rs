@@ -28,7 +28,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let (mut too_full, mut above) = (Vec::new(), Vec::new());
     for vm in &c.config.vms {
         let Some(seen) = c.model.vm(&vm.id) else { continue };
-        let limited = seen.vcpus.limited.unwrap_or(0.0);
+        let (limited, estimated) = seen.limited().unwrap_or((0.0, false));
         let vcpus = vm.vcpu_count().max(1) as f64;
         if limited / vcpus < LIMITED {
             continue;
@@ -64,8 +64,9 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         idle -= more;
         let to =
             Quota { quota_us: libm::ceil(cpus * from.period_us as f64) as u64, period_us: from.period_us };
+        let about = if estimated { "about " } else { "" };
         let reason = format!(
-            "its quota throttles it for {:.0} % of the time, summed over its \
+            "its quota throttles it for {about}{:.0} % of the time, summed over its \
             vCPUs",
             100.0 * limited
         );
