@@ -142,7 +142,7 @@ fn observed(name: &str) -> (Running, KvmHost) {
     (vm, KvmHost::open(options).unwrap_or_else(|fault| panic!("{fault}")))
 }
 
-/// Two samples; how long the vCPU waited between them, and how long for whom, ns.
+/// Two samples; how long the vCPU waited between them, and how long because of each culprit, ns.
 fn waited_for(host: &mut KvmHost) -> (i64, BTreeMap<Culprit, i64>) {
     let wait = |b: &Batch| b.threads.iter().filter_map(|t| t.counters.wait_ns).sum::<u64>() as i64;
     let before = wait(&host.sample().unwrap());

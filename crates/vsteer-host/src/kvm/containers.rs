@@ -1,7 +1,7 @@
 //! Which container or pod does a process belong to that made a VM wait?
 //!
 //! eBPF tells a process's id. Its cgroup, read after the sample, has the container's name as its manager writes it. The
-//! outermost group that looks like a container's counts, because only whoever made that one could make those below. A group
+//! outermost group that looks like a container's counts, because the groups below it are inside that container. A group
 //! below a user's slice or a service may have any name that the user or service chose, so vsteer adds whose it is.
 //!
 //! A process that has ended has no cgroup any more, and its id may soon belong to another one. vsteer names a container
@@ -249,7 +249,7 @@ mod tests {
         BlameSample { victim: VmId("a".into()), role: Role::Vcpu(0), culprit, ns }
     }
 
-    /// A host with these processes in containers, and so many started since boot.
+    /// A host with these processes in containers, and this number of processes started since boot.
     fn host(folder: &Path, started: u64, processes: &[(u32, &str)]) -> Root {
         let put = |path: &str, text: &str| {
             let path = folder.join(path);
@@ -292,7 +292,7 @@ mod tests {
         // Another one has its id now, in another container.
         let reused = host(dir.path(), 500, &[(7, "/lxc.payload.db")]);
         assert_eq!(named(&mut all, &reused, vec![charged(7, 4)]), [Some("lxc db".to_owned())]);
-        // So many started that the id may have belonged to several.
+        // More than half of all ids were used: the id may have belonged to several.
         let many = host(dir.path(), 500 + 16_400, &[(7, "/lxc.payload.db")]);
         assert_eq!(named(&mut all, &many, vec![charged(7, 4)]), [None]);
     }
