@@ -2,7 +2,7 @@
 //!
 //! Cookies of core scheduling: `Documentation/admin-guide/hw-vuln/core-scheduling.rst` (Linux 6.12).
 
-use super::{GroupScheduling, Limits, Manager, Quota, Tid, VmConfig, VmThread};
+use super::{GroupScheduling, Limits, Quota, Tid, VmConfig, VmThread};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -24,11 +24,11 @@ impl VmConfig {
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
-    /// Only Linux has cookies.
+    /// Only Linux has cookies: there, threads have cgroups.
     fn core_scheduling(&self) -> Option<String> {
-        let is_linux = !matches!(self.manager, Manager::Xen | Manager::Vsphere(_));
-        let unknown = || "not known: the kernel does not tell".to_owned();
-        is_linux.then(|| self.core_cookies.as_ref().map_or_else(unknown, cookies))
+        let is_linux = self.threads.iter().any(|t| t.cgroup.is_some());
+        let unknown = is_linux.then(|| "not known: the kernel does not tell".to_owned());
+        self.core_cookies.as_ref().map(cookies).or(unknown)
     }
 }
 

@@ -64,5 +64,6 @@ fn top_of_several_hosts() {
 #[test]
 fn top_with_blame_and_with_its_help() {
     insta::assert_snapshot!("top_blame", lines(&screen(TOP, (100, 30), "b")));
+    insta::assert_snapshot!("top_settings", lines(&screen(TOP, (100, 30), "s")));
     insta::assert_snapshot!("top_help", lines(&screen(TOP, (100, 30), "h")));
 }
