@@ -692,8 +692,13 @@ mod tests {
         assert!(chosen.fg(Color::Red) == Style::new() && chosen.selected().bg.is_none());
         assert_eq!(look("[top]\ncolumns = [\"%RDY\"]\n", &["--columns", "%RUN,SW/s"]).columns, [1, 11]);
         // Ready at 7 % of a pCPU: yellow by default, red with another threshold.
-        let mut row =
-            Row { group: "web".into(), depth: 1, name: "vCPU 0".into(), values: [None; COLUMNS.len()] };
+        let mut row = Row {
+            group: "web".into(),
+            depth: 1,
+            name: "vCPU 0".into(),
+            values: [None; COLUMNS.len()],
+            estimated: None,
+        };
         row.values[2] = Some(0.07);
         let model = HostModel {
             from_unix_ns: 0,
