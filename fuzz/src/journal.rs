@@ -6,7 +6,7 @@ use vsteer_act::journal::{parse, state_of, to_undo_of};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Role, Tid};
 use vsteer_core::setting::{Affinity, Change};
-use vsteer_host::actuate::{Former, Part, Run};
+use vsteer_host::actuate::{Former, Part, QmOption, Run};
 
 pub fn run(bytes: &[u8]) -> bool {
     match parse(bytes, Path::new("x.journal")) {
@@ -46,12 +46,13 @@ fn undone() -> [Entry; 9] {
         files: vec![("/etc/default/grub".into(), "X=\"a\"\n".into())],
         run: Some(Run { pid: 11, start_ticks: 5 }),
         keeper: Some("qemu:///system".into()),
+        qm: Some(QmOption { id: 100, name: "affinity".into(), value: Some("0-1".into()), to: "1".into() }),
         vsphere: None,
     };
     [
         Entry::Begin { plan, connect: Some("qemu:///system".into()), unix_ns: 3, sequence: 2 },
         Entry::Guarded { pid: 7 },
-        Entry::Intent { step: 0, former },
+        Entry::Intent { step: 0, former: Box::new(former) },
         Entry::Done { step: 0 },
         Entry::Applied,
         Entry::Again { what: "the affinity: somebody changed it".into() },

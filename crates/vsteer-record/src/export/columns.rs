@@ -39,7 +39,7 @@ const ABOUT: [(&str, &str); 8] = [
     ("thread", "One thread of a VM at one moment. Counters are cumulative since counting began"),
     ("config", "How a VM was set up, from this moment on"),
     ("config_thread", "One thread of a VM and how it may be scheduled, from this moment on"),
-    ("config_cgroup", "A cgroup with a quota or a real-time budget that threads of a VM are in"),
+    ("config_cgroup", "A cgroup of a VM's threads with a quota, a real-time budget or other settings"),
     ("event", "A context switch, a wake-up or a loss; only if `record --events` recorded them"),
 ];
 
@@ -65,6 +65,8 @@ const DOCUMENTED: &[Documented] = &[
     ("pcpu", "frequency_khz", "kHz", "Clock at that moment"),
     ("vm", "throttled_periods", "periods", "Times that the VM's own quotas ran out, summed over its cgroups"),
     ("vm", "throttled_above", "periods", "The same of quotas that it shares with others (slices, pods)"),
+    ("vm", "throttled_ns", "ns", "How long the VM's own quotas held its threads, by the cgroups' own count"),
+    ("vm", "throttled_above_ns", "ns", "The same of quotas that it shares with others"),
     ("vm", "io", "requests", "Requests of its disks and packets of its networks together"),
     ("vm", "memory_node", "", "NUMA nodes that hold memory of the VM; null between readings"),
     ("vm", "memory_bytes", "bytes", "Memory on each of the nodes of `memory_node`, in the same order"),

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{
-    CpuWeight, GroupQuota, Manager, Quota, RtBudget, SchedClass, VmConfig, VmThread, VsphereVm,
+    CpuWeight, GroupQuota, GroupScheduling, Manager, Quota, RtBudget, SchedClass, VmConfig, VmThread,
+    VsphereVm,
 };
 
 /// Type and value of a column; `None` becomes null.
@@ -331,17 +332,21 @@ pub(super) struct OfCgroup {
     path: String,
     quota: Option<GroupQuota>,
     budget: Option<RtBudget>,
+    scheduling: Option<GroupScheduling>,
 }
 
 impl OfCgroup {
     /// Those of a VM, parents first.
     pub(super) fn all(vm: &VmConfig) -> Vec<OfCgroup> {
-        let paths: BTreeSet<&String> =
-            vm.quotas.iter().map(|q| &q.cgroup).chain(vm.rt_budgets.iter().map(|b| &b.cgroup)).collect();
+        let quotas = vm.quotas.iter().map(|q| &q.cgroup);
+        let budgets = vm.rt_budgets.iter().map(|b| &b.cgroup);
+        let others = vm.scheduling.iter().map(|s| &s.cgroup);
+        let paths: BTreeSet<&String> = quotas.chain(budgets).chain(others).collect();
         let of = |path: &String| OfCgroup {
             path: path.clone(),
             quota: vm.quotas.iter().find(|q| q.cgroup == *path).cloned(),
             budget: vm.rt_budgets.iter().find(|b| b.cgroup == *path).cloned(),
+            scheduling: vm.scheduling.iter().find(|s| s.cgroup == *path).cloned(),
         };
         paths.into_iter().map(of).collect()
     }
@@ -365,7 +370,9 @@ pub(super) const CGROUP: &[Column<OfCgroup>] = &[
         "shared",
         "",
         "May the cgroup hold others than this VM (a slice, a pod)?",
-        Value::Flag(|c| c.quota.as_ref().map(|q| q.shared)),
+        Value::Flag(|c| {
+            c.quota.as_ref().map(|q| q.shared).or_else(|| c.scheduling.as_ref().map(|s| s.shared))
+        }),
     ),
     column(
         "rt_runtime_us",
@@ -378,5 +385,35 @@ pub(super) const CGROUP: &[Column<OfCgroup>] = &[
         "µs",
         "Length of the real-time period",
         Value::Number(|c| c.budget.as_ref().map(|b| b.period_us)),
+    ),
+    column(
+        "idle",
+        "",
+        "`cpu.idle`: every other cgroup of its level comes first",
+        Value::Flag(|c| c.scheduling.as_ref().map(|s| s.idle)),
+    ),
+    column(
+        "burst_us",
+        "µs",
+        "`cpu.max.burst`: unused quota that a later period may add; null: none",
+        Value::Number(|c| c.scheduling.as_ref()?.burst_us),
+    ),
+    column(
+        "uclamp_min",
+        "1/10,000",
+        "`cpu.uclamp.min`: least utilization that the kernel assumes of its threads; null: the default",
+        Value::Number(|c| c.scheduling.as_ref()?.uclamp_min.map(u64::from)),
+    ),
+    column(
+        "uclamp_max",
+        "1/10,000",
+        "`cpu.uclamp.max`: most utilization that the kernel assumes; null: the default",
+        Value::Number(|c| c.scheduling.as_ref()?.uclamp_max.map(u64::from)),
+    ),
+    column(
+        "partition",
+        "",
+        "`cpuset.cpus.partition`, as the kernel writes it; null: a member of its parent's",
+        Value::Text(|c| c.scheduling.as_ref()?.partition.clone()),
     ),
 ];

@@ -467,6 +467,7 @@ pub(super) mod tests {
                 vcpus: Shares::default(),
                 throttled_per_s: None,
                 throttled_above_per_s: None,
+                limited_estimate: None,
                 io_per_s: None,
                 pressure: PressureShares::default(),
                 timers_per_s: None,

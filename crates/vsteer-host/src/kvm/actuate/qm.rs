@@ -198,8 +198,20 @@ pub(super) fn make(program: &Path, id: u32, step: &Step) -> Result<(), Fault> {
     set(program, id, name, Some(&to)).map_err(|f| f.fault(step))
 }
 
+/// Does the journal say what this step can have overwritten? `qm` has options that run programs.
+fn is_of_step(step: &Step, former: &QmOption) -> bool {
+    let is_plain = |c: char| c.is_ascii_digit() || matches!(c, ',' | '-' | '.');
+    option(&step.change).is_some_and(|(name, _)| name == former.name)
+        && former.value.as_deref().is_none_or(|value| value.chars().all(is_plain) && !value.starts_with('-'))
+}
+
 /// Puts an option back. The VM may be off.
 pub(super) fn restore(program: &Path, step: &Step, former: &QmOption) -> Result<Restored, Fault> {
+    if !is_of_step(step, former) {
+        return Err(fault(FaultKind::BadInput, step)
+            .because(format!("the journal wants option {:?} set to {:?}", former.name, former.value))
+            .help("set it by hand if that is right: qm set"));
+    }
     let now = match options(program, former.id) {
         Ok(now) => now,
         Err(failed) if failed.is_gone() => {
@@ -295,6 +307,27 @@ mod tests {
 
     fn quota(to: Option<Limit>) -> Step {
         step(Change::Quota(Quota { scope: QuotaScope::WholeVm, from: None, to }))
+    }
+
+    #[test]
+    fn a_journal_does_not_make_qm_set_anything_else() {
+        let former = |name: &str, value: Option<&str>| QmOption {
+            id: 100,
+            name: name.into(),
+            value: value.map(Into::into),
+            to: "1".into(),
+        };
+        assert!(is_of_step(&weight(1), &former("cpuunits", Some("100"))));
+        assert!(is_of_step(&weight(1), &former("cpuunits", None)));
+        for (name, value) in [
+            ("hookscript", Some("local:snippets/x")),
+            ("cpulimit", Some("2")),
+            ("cpuunits", Some("--hookscript")),
+            ("cpuunits", Some("1 x")),
+        ] {
+            let restored = restore(Path::new("/nonexistent"), &weight(1), &former(name, value));
+            assert_eq!(restored.unwrap_err().kind, FaultKind::BadInput, "{name} {value:?}");
+        }
     }
 
     fn conf(folder: &Path) -> String {

@@ -41,6 +41,7 @@ fn model(ready: &[Option<f64>]) -> HostModel {
         vcpus: Shares::default(),
         throttled_per_s: None,
         throttled_above_per_s: None,
+        limited_estimate: None,
         io_per_s: None,
         pressure: PressureShares::default(),
         timers_per_s: None,
