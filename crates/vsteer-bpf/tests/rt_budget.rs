@@ -266,5 +266,7 @@ fn main() {
         test("a_wait_for_another_realtime_thread_is_ready_time", a_wait_for_another_realtime_thread),
         test("a_wait_may_be_limited_first_and_ready_then", limited_and_then_ready),
     ];
-    libtest_mimic::run(&Arguments::from_args(), tests).exit();
+    // One after the other: budgets of cgroups beside each other may not add up to more than their parent's.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, tests).exit();
 }

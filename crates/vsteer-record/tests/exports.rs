@@ -49,6 +49,14 @@ fn proxmox() -> VmConfig {
         quotas: vec![quota("/qemu.slice", 400_000, true), quota("/qemu.slice/100.scope", 150_000, false)],
         cgroup: Some("/qemu.slice/100.scope".into()),
         rt_budgets: vec![RtBudget { cgroup: "/qemu.slice".into(), runtime_us: -1, period_us: 1_000_000 }],
+        scheduling: vec![GroupScheduling {
+            cgroup: "/qemu.slice/100.scope".into(),
+            idle: true,
+            burst_us: Some(20_000),
+            uclamp_max: Some(5_000),
+            partition: Some("root".into()),
+            ..GroupScheduling::default()
+        }],
         guest_topology: Some(GuestTopology { sockets: 1, cores: 2, threads: 1 }),
         memory_bytes: Some(4 << 30),
         memory_nodes: Some(CpuSet::single(1)),
@@ -263,6 +271,6 @@ fn csv_is_safe_and_has_the_same_rows() {
     let cgroups = fs::read_to_string(to.join("config_cgroup.csv")).unwrap();
     assert_eq!(
         cgroups.lines().nth(2).unwrap(),
-        "5,1000005,uuid-a,/qemu.slice/100.scope,150000,100000,false,,"
+        "5,1000005,uuid-a,/qemu.slice/100.scope,150000,100000,false,,,true,20000,,5000,root"
     );
 }
