@@ -11,7 +11,7 @@
 mod rotation;
 
 use crate::backend::Host;
-use crate::pace::{Pace, due};
+use crate::pace::{Look, Pace, due};
 use crate::privilege::{Kept, confine};
 use crate::switches::{SwitchRecorder, Urgent};
 use rotation::Rotation;
@@ -28,7 +28,8 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// How long to wait after eBPF programs were attached. For some tenths of a second the kernel still patches code on
 /// every pCPU and frees the verifier's memory, which would show in the samples.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How often to read the configuration. A manager takes much longer to answer than a sample takes.
+/// How often to read the configuration, at most: [`Look`] makes it less often where that takes long. A manager takes much
+/// longer to answer than a sample takes.
 const CONFIG_EVERY: Duration = Duration::from_secs(10);
 /// The part of a ring that samples may take if switches are recorded too, which are many times as large.
 const SAMPLES_OF_RING: u64 = 8;
@@ -298,7 +299,7 @@ impl<'a> Recorder<'a> {
     ) -> Result<(), Fault> {
         let interval = self.asked.interval.min(INTERVAL_MAX);
         let length = self.asked.length;
-        let (mut next, mut looked) = (begin, begin);
+        let (mut next, mut looked) = (begin, Look::since(Instant::now()));
         while length.is_none_or(|l| begin.elapsed() < l) {
             next = due(next, interval);
             hear(Heard::Progress(begin.elapsed(), length.unwrap_or(begin.elapsed() + interval)));
@@ -312,9 +313,10 @@ impl<'a> Recorder<'a> {
                 continue;
             }
             self.newest_ns = batch.mono_ns;
-            if looked.elapsed() > CONFIG_EVERY {
-                looked = Instant::now();
+            if looked.is_older(CONFIG_EVERY) {
+                let begun = Instant::now();
                 self.refresh(hear);
+                looked = Look::since(begun);
             }
             self.keep(&batch, polled.as_ref(), hear)?;
         }
