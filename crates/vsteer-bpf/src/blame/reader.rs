@@ -6,7 +6,7 @@ use crate::layout::{Pcpu, RUNNERS, Runner, WAITS, Wait};
 use crate::shared::Shared;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,6 +21,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 const FILL: usize = RUNNERS / 4;
 /// Between the readings, charging may take this part of a pCPU's time. The next reading does the rest.
 const PART: u32 = 20;
+/// It charges for about this long at a time: the thread has a priority above all ordinary ones.
+const TURN: Duration = Duration::from_millis(20);
 const NICE: i32 = -20;
 /// If the keeper has not read the rings by then, the reading does it.
 const KEEPER_TAKES: Duration = Duration::from_millis(200);
@@ -35,7 +37,7 @@ struct Rings {
     taken_ns: u64,
     /// Until the rings must be read again.
     pause: Duration,
-    taken: Vec<Taken>,
+    taken: VecDeque<Taken>,
     /// A reading waits for them to be read now.
     is_asked: bool,
 }
@@ -67,7 +69,7 @@ impl Rings {
             most = most.max(runners.0.len() + runners.1 as usize);
             taken.runners.push(runners);
         }
-        self.taken.push(taken);
+        self.taken.push_back(taken);
         self.taken_ns = begun;
         self.is_asked = false;
         let fills = begun.saturating_sub(before) as f64 * FILL as f64 / most.max(1) as f64;
@@ -98,30 +100,41 @@ impl Reader {
             waits_read: none,
             taken_ns: now_ns(),
             pause: PAUSES.0,
-            taken: Vec::new(),
+            taken: VecDeque::new(),
             is_asked: false,
         };
         let kept = Kept { rings: Mutex::new(rings), taken: Condvar::new() };
         Reader { kept: Arc::new(kept), keeper: None, blame: Blame::of(pcpus) }
     }
 
-    /// Charges what was taken.
-    fn settle(&mut self, copied: Option<&BTreeMap<u32, Copied>>) {
-        let all = std::mem::take(&mut locked(&self.kept.rings).taken);
-        for Taken { before, waits, runners } in all {
-            self.blame.begin_look();
-            waits.into_iter().for_each(|waits| self.blame.take_waits(waits));
-            for (cpu, runners) in runners.into_iter().enumerate() {
-                self.blame.take_switches(cpu as u32, runners, before);
-            }
+    fn add(&mut self, Taken { before, waits, runners }: Taken) {
+        self.blame.begin_look();
+        waits.into_iter().for_each(|waits| self.blame.take_waits(waits));
+        for (cpu, runners) in runners.into_iter().enumerate() {
+            self.blame.take_switches(cpu as u32, runners, before);
         }
-        self.blame.settle(copied);
+    }
+
+    /// Charges all that was taken, at a reading.
+    fn settle(&mut self, copied: &BTreeMap<u32, Copied>) {
+        let all = std::mem::take(&mut locked(&self.kept.rings).taken);
+        all.into_iter().for_each(|taken| self.add(taken));
+        self.blame.settle(Some(copied));
+    }
+
+    /// Charges what was taken first. Was there any?
+    fn settle_first(&mut self) -> bool {
+        let Some(taken) = locked(&self.kept.rings).taken.pop_front() else { return false };
+        self.add(taken);
+        self.blame.settle(None);
+        self.blame.trim(0);
+        true
     }
 
     /// What was charged since the last reading, with the slots as this one copied them (1-based) at `until`.
     pub(crate) fn read(&mut self, copied: &BTreeMap<u32, Copied>, until: u64) -> Vec<(u32, Cause, i64)> {
         self.take();
-        self.settle(Some(copied));
+        self.settle(copied);
         self.blame.hand_out(until)
     }
 
@@ -160,14 +173,19 @@ fn take_if_due(kept: &Kept) -> Duration {
     rings.pause
 }
 
-/// Charges what was taken, unless a reading does. Returns how long this thread ran for it.
-fn settle_if_free(reader: &Mutex<Reader>) -> Duration {
-    let begun = thread_cpu_ns();
-    if let Ok(mut reader) = reader.try_lock() {
-        reader.settle(None);
-        reader.blame.trim(0);
+/// Charges what was taken, unless a reading does; a part after the other, with the rings read in between if it is time.
+/// Returns how long this thread ran for it, and when to read the rings again.
+fn settle_if_free(reader: &Mutex<Reader>, kept: &Kept) -> (Duration, Duration) {
+    let mut ran = Duration::ZERO;
+    loop {
+        let begun = thread_cpu_ns();
+        let any = reader.try_lock().is_ok_and(|mut reader| reader.settle_first());
+        ran += Duration::from_nanos(thread_cpu_ns().saturating_sub(begun));
+        let pause = take_if_due(kept);
+        if !any || ran > TURN {
+            return (ran, pause);
+        }
     }
-    Duration::from_nanos(thread_cpu_ns().saturating_sub(begun))
 }
 
 /// Gives this thread the lowest real-time priority, if it may have one, else the lowest nice value. It runs for some
@@ -208,9 +226,10 @@ impl Keeper {
             let _ = tell.send(confined);
             let mut settles = Instant::now();
             while goes_on && !ends.load(Ordering::Relaxed) {
-                let pause = take_if_due(&kept);
+                let mut pause = take_if_due(&kept);
                 if settles <= Instant::now() {
-                    settles = Instant::now() + PART * settle_if_free(&reader);
+                    let (ran, until) = settle_if_free(&reader, &kept);
+                    (settles, pause) = (Instant::now() + PART * ran, until);
                 }
                 // Woken too early, it looks again.
                 std::thread::park_timeout(pause);
