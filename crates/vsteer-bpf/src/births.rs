@@ -3,7 +3,7 @@
 //! [`Births`] lays slots ready for them (`bpf/births.h`), hears which thread got which, and keeps those slots until the
 //! caller watches the thread or too much time has passed.
 
-use crate::layout::{ARGUMENTS, BirthRaw, SPARES};
+use crate::layout::{ARGUMENTS, BirthRaw};
 use crate::refused::refused;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -42,6 +42,8 @@ pub(crate) struct Births {
     ready: BTreeSet<u32>,
     /// Got by threads that are not watched yet.
     got: BTreeMap<Tid, (u32, Instant)>,
+    /// Got by threads that ended, and whose id another one has now.
+    orphans: Vec<u32>,
     /// Not handed out yet.
     heard: Vec<Birth>,
 }
@@ -64,12 +66,20 @@ impl Births {
         });
         add.map_err(cannot)?;
         let ring = builder.build().map_err(cannot)?;
-        Ok(Births { spares, ring, told, ready: BTreeSet::new(), got: BTreeMap::new(), heard: Vec::new() })
+        Ok(Births {
+            spares,
+            ring,
+            told,
+            ready: BTreeSet::new(),
+            got: BTreeMap::new(),
+            orphans: Vec::new(),
+            heard: Vec::new(),
+        })
     }
 
-    /// How many more slots to lay ready.
-    pub(crate) fn lacking(&self) -> usize {
-        SPARES - self.ready.len()
+    /// How many slots are laid ready, or are with threads of which nobody knows whether a VM has them.
+    pub(crate) fn held(&self) -> usize {
+        self.ready.len() + self.got.len() + self.orphans.len()
     }
 
     /// Lays this slot ready, which must be blank.
@@ -90,7 +100,8 @@ impl Births {
         for birth in &raw {
             let slot = birth.slot.saturating_sub(1);
             if self.ready.remove(&slot) {
-                self.got.insert(Tid(birth.tid), (slot, now));
+                let former = self.got.insert(Tid(birth.tid), (slot, now));
+                self.orphans.extend(former.map(|(slot, _)| slot));
             }
         }
         self.heard.extend(raw.iter().map(Birth::of));
@@ -110,7 +121,7 @@ impl Births {
     /// The slots of threads that nobody has asked for in time.
     pub(crate) fn unwanted(&mut self) -> Vec<u32> {
         let old = self.got.extract_if(.., |_, (_, heard)| heard.elapsed() > WAITS);
-        old.map(|(_, (slot, _))| slot).collect()
+        old.map(|(_, (slot, _))| slot).chain(self.orphans.drain(..)).collect()
     }
 }
 

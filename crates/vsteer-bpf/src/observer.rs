@@ -8,7 +8,7 @@ use crate::blame::{Cause, Copied, Keeper, Open, Reader};
 use crate::clock::now_ns;
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
-use crate::layout::{CulpritKey, NO_LAG_MARK, Pcpu, QuotaClocksRaw, Slot, culprit, state};
+use crate::layout::{CulpritKey, NO_LAG_MARK, Pcpu, QuotaClocksRaw, SPARES, Slot, culprit, state};
 use crate::load::{Options, load, quiet_libbpf};
 use crate::refused::refused;
 use crate::shared::Shared;
@@ -304,10 +304,8 @@ impl Observer {
         let births = self.births.heard();
         let unwanted = self.births.unwanted();
         self.retire_unwatched(&unwanted);
-        if !births.is_empty() || !unwanted.is_empty() {
-            self.free_retired()?;
-            self.lay_spares()?;
-        }
+        self.free_retired()?;
+        self.lay_spares()?;
         Ok(births)
     }
 
@@ -319,10 +317,13 @@ impl Observer {
         }
     }
 
-    /// Lays slots ready for threads not known yet: at most a quarter of those that are left.
+    /// Lays slots ready for threads not known yet. With those that such threads got and no VM has, they are at most a quarter
+    /// of all: any user can name threads, and must not take the slots of VMs.
     fn lay_spares(&mut self) -> Result<(), Fault> {
-        for _ in 0..self.births.lacking().min(self.free.len() / 4) {
-            let slot = self.free.pop().expect("a quarter of them is not all");
+        let unwatched = self.retired.iter().filter(|(_, clock)| clock.is_none()).count();
+        let most = SPARES.min(self.limits.threads as usize / 4);
+        for _ in 0..most.saturating_sub(self.births.held() + unwatched) {
+            let Some(slot) = self.free.pop() else { break };
             self.traces().blame.expect(slot + 1);
             self.births.lay(slot)?;
         }

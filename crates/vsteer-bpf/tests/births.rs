@@ -7,6 +7,8 @@ mod common;
 use rustix::thread::{gettid, set_name};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vsteer_bpf::Watched;
 use vsteer_core::CpuSet;
@@ -76,4 +78,47 @@ fn a_thread_is_counted_since_it_has_a_vcpus_name() {
         assert!(all >= elapsed_ms && ms(counters.blocked_ns) >= 50.0, "{all} ms of {elapsed_ms} ms");
         assert_eq!(counters.ready_ns, Some(charged as u64), "charges add up");
     }
+}
+
+/// Any user can name threads. That must not take the room of VMs that start later.
+#[test]
+#[ignore = "needs root: it loads eBPF"]
+fn threads_that_only_have_such_names_leave_room_for_vms() {
+    const ROOM: u32 = 64;
+    let mut observer = common::observer(vsteer_bpf::Options { threads: ROOM, ..Default::default() });
+    let (over, ends) = (AtomicBool::new(false), Duration::from_millis(5));
+    std::thread::scope(|scope| {
+        let lasting = |name: &'static CStr| {
+            let (tell, told) = channel();
+            let over = &over;
+            scope.spawn(move || {
+                set_name(name).unwrap();
+                tell.send(Tid(gettid().as_raw_nonzero().get() as u32)).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(ends);
+                }
+            });
+            told.recv().unwrap()
+        };
+        let mut heard = 0;
+        for _ in 0..3 * ROOM {
+            lasting(c"vcpu0");
+            heard += observer.births().map_or(0, |births| births.len());
+        }
+        let watched: Vec<Watched> = (0..ROOM / 2)
+            .map(|n| Watched {
+                vm: VmId(format!("vm-{n}")),
+                role: Role::Vcpu(0),
+                tid: lasting(c"worker"),
+                affinity: CpuSet::default(),
+            })
+            .collect();
+        let done = observer.watch_more(&watched);
+        let seen = observer.read().map_or(0, |reading| reading.threads.len());
+        // Before anything may fail, or the scope waits for ever.
+        over.store(true, Ordering::Relaxed);
+        assert!((1..=ROOM as usize / 4).contains(&heard), "{heard} births");
+        done.unwrap();
+        assert_eq!(seen, watched.len());
+    });
 }

@@ -289,6 +289,11 @@ impl Inventory {
             }
         }
         new.extend(ended.into_values());
+        // Any process can name its threads so. One that runs and is no VM is not looked at again and again; that of a libvirt is
+        // awaited.
+        self.born.retain(|(birth, heard)| {
+            known.contains(&birth.pid) || there.contains(&birth.pid) || heard.elapsed() < SETTLED
+        });
         self.add_unlisted(new);
     }
 
