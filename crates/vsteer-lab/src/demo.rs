@@ -149,8 +149,9 @@ struct Files {
 }
 
 impl Files {
-    fn new(show: &Show) -> Result<Files, Fault> {
-        let at = |name: &str| show.output.join(name).to_string_lossy().into_owned();
+    /// Those in this folder, without recordings of a demo before.
+    fn fresh(output: &Path) -> Result<Files, Fault> {
+        let at = |name: &str| output.join(name).to_string_lossy().into_owned();
         let files = Files {
             first: at("before.vsteer"),
             second: at("after.vsteer"),
@@ -158,7 +159,8 @@ impl Files {
             plan: at("plan.json"),
             report: at("report.html"),
         };
-        for old in [&files.first, &files.second, &files.again] {
+        // A demo that was interrupted may have left a repeated observation.
+        for old in [&files.first, &files.second, &files.again, &repeated(&files.second)] {
             if Path::new(old).exists() {
                 std::fs::remove_dir_all(old)
                     .map_err(|e| Fault::io(format!("removing the former {old}"), &e))?;
@@ -186,7 +188,7 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
         uri: lab.uri().to_owned(),
         ..Vsteer::beside(&show.lab.program)?
     };
-    let files = Files::new(show)?;
+    let files = Files::fresh(&show.output)?;
     wait("letting them settle", SETTLE)?;
     let (mut before, mut around_before) = observe(show, lab, &v, &files.first)?;
     eprint!("{}", v.run(&["diagnose", &files.first], false, Duration::from_secs(60))?);
@@ -311,6 +313,11 @@ fn excused(check: Check, unlike: Option<&str>) -> Check {
     }
 }
 
+/// Where an observation is written that repeats this one.
+fn repeated(recording: &str) -> String {
+    format!("{recording}.again")
+}
+
 /// Observes after the change, and again while the surroundings differ from those before.
 fn observe_alike(
     show: &Show,
@@ -339,7 +346,7 @@ fn observe_alike(
             speed(before),
             speed(&around)
         ));
-        let again = format!("{recording}.again");
+        let again = repeated(recording);
         let (newer, newer_around) = observe(show, lab, v, &again)?;
         if newer_around.apart(before) < around.apart(before) {
             remove(recording)?;
@@ -514,6 +521,19 @@ mod tests {
     fn held(before: &[Seen], after: &[Seen], steps: usize) -> Vec<bool> {
         let plan = serde_json::json!({ "title": "t", "steps": vec![0; steps], "forecast": { "vms": [] } });
         claims(before, after, &plan, &Value::Null, false).iter().map(|c| c.held).collect()
+    }
+
+    #[test]
+    fn nothing_of_an_interrupted_demo_is_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        for left in ["before.vsteer", "after.vsteer", "after.vsteer.again", "before-again.vsteer", "mine"] {
+            std::fs::create_dir(folder.path().join(left)).unwrap();
+        }
+        let files = Files::fresh(folder.path()).unwrap();
+        for recording in [&files.first, &files.second, &files.again, &repeated(&files.second)] {
+            assert!(!Path::new(recording).exists(), "{recording}");
+        }
+        assert!(folder.path().join("mine").exists());
     }
 
     #[test]
