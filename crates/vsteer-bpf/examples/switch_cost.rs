@@ -4,7 +4,8 @@
 //! they pay is read from their own CPU clocks, which the kernel charges with whatever runs inside the scheduler's
 //! tracepoints and not with what other processes do meanwhile; so the figures stand on a busy machine as well. Each
 //! turn of ours, bpftrace or perf lies between two turns of nothing; its cost is that of its undisturbed bursts less
-//! the mean of its neighbours', and the median over turns counts.
+//! the mean of its neighbours', and the median over turns counts. Turns go on, up to three times as many, until all medians
+//! are known well enough.
 //!
 //! bpftrace's script sums run and ready per thread from sched_switch and sched_wakeup: the least of what ours counts.
 //! perf is `perf sched record`, which writes every event to a file.
@@ -34,6 +35,8 @@ const UNDISTURBED: f64 = 0.05;
 const READY: Duration = Duration::from_secs(20);
 /// Most that an unwatched switch may cost, as a fraction of bpftrace's.
 const UNWATCHED_RATIO: f64 = 0.25;
+/// How well a median must be known, as a fraction of bpftrace's cost.
+const KNOWN: f64 = 0.02;
 /// Most that a watched switch may cost, as a fraction of bpftrace's.
 const WATCHED_RATIO: f64 = 1.0;
 
@@ -277,7 +280,11 @@ fn measure(pair: &Pair, cpu: u32, repetitions: usize) -> Result<Measured, Failur
     let nothing = || pair.bursts(BURSTS).map(|ns| quantile(&ns, UNDISTURBED));
     let mut all: BTreeMap<&str, Figures> = BTreeMap::new();
     let mut none = vec![nothing()?];
-    for _ in 0..repetitions {
+    for turn in 0..3 * repetitions {
+        let unknown = |f: &Figures| f.error_ns() > KNOWN * all["bpftrace"].cost_ns();
+        if turn >= repetitions && !all.values().any(unknown) {
+            break;
+        }
         for what in TURNS {
             let ns = match what {
                 "ours, unwatched" => with_ours(pair, cpu, false)?,

@@ -502,7 +502,7 @@ impl Observer {
         let mut reading = Reading { mono_ns, ..Reading::default() };
         let mut copied = BTreeMap::new();
         for (slot, s) in &slots {
-            let (slot, w) = (*slot, &self.watched[slot]);
+            let (slot, s, w) = (*slot, &arrived(s, mono_ns), &self.watched[slot]);
             reading.surprises += s.surprises;
             let waits = s.state == state::READY;
             let open = waits.then_some(Open { cpu: s.cpu, from: s.charge_since, to: mono_ns });
@@ -581,6 +581,20 @@ impl Observer {
     }
 }
 
+/// A copy of a slot, with a wake-up that is on its way to the thread's pCPU counted as if it arrived now.
+fn arrived(s: &Slot, now: u64) -> Slot {
+    let since = s.waking_since.max(s.since);
+    if s.state != state::BLOCKED || s.waking_since == 0 || since >= now {
+        return *s;
+    }
+    let mut s = *s;
+    s.in_state[state::BLOCKED as usize] += since - s.since;
+    s.waking_ns += now - since;
+    s.lag_mark = if since == s.waking_since { s.waking_mark } else { NO_LAG_MARK };
+    (s.state, s.since, s.charge_since) = (state::READY, since, since);
+    s
+}
+
 /// The lag of a wait that is still open, by the clock of when its VM's vCPUs ran.
 fn open_lag_ns(s: &Slot, clock: u64, now: u64) -> u64 {
     const COUNT_SHIFT: u32 = 54;
@@ -628,6 +642,7 @@ fn counters(
         wait_ns: Some(ready + limited),
         blocked_ns: Some(in_state[state::BLOCKED as usize]),
         lag_ns: is_vcpu.then_some(lag_ns),
+        waking_ns: Some(s.waking_ns),
         overlap_ns: Some(s.overlap_ns),
         switches: Some(s.switches),
         preemptions: Some(s.preemptions),

@@ -54,7 +54,8 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(h: &Histogram) -> Option<Quantiles> {
+    /// Of all durations in the histogram; `None` if it is empty.
+    pub fn of(h: &Histogram) -> Option<Quantiles> {
         Some(Quantiles {
             count: h.total(),
             p50_ns: h.quantile_ns(0.50)?,
@@ -581,21 +582,27 @@ fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
 /// The share of one VM's vCPUs (summed) in every interval between batches: what [`crate::verify`] compares.
 /// Intervals in which the VM was not seen are left out. If only the group is counted, it is the group's share.
 pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64>) -> Vec<f64> {
-    batches
-        .windows(2)
-        .filter_map(|pair| {
-            let of: Vec<f64> = intervals(pair)
-                .filter(|((id, role, _), ..)| *id == vm && role.vcpu().is_some())
-                .filter_map(|(_, ns, rose, ..)| term(&rose.shares(ns)))
-                .collect();
-            if !of.is_empty() {
-                return Some(of.iter().sum());
+    all_series(batches).get(vm).into_iter().flatten().filter_map(term).collect()
+}
+
+/// The shares of every VM per interval, summed over its vCPUs. Intervals in which a VM was not seen are left out.
+pub fn all_series(batches: &[Batch]) -> BTreeMap<&VmId, Vec<Shares>> {
+    let mut all: BTreeMap<&VmId, Vec<Shares>> = BTreeMap::new();
+    for pair in batches.windows(2) {
+        let mut here: BTreeMap<&VmId, Shares> = BTreeMap::new();
+        for ((id, ..), ns, rose, _) in intervals(pair).filter(|((_, role, _), ..)| role.vcpu().is_some()) {
+            let shares = rose.shares(ns);
+            here.entry(id).and_modify(|sum| *sum = sum.plus(&shares)).or_insert(shares);
+        }
+        // Where vCPUs are not counted one by one, it is the group's share.
+        let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
+        for vm in pair[1].vms.iter().filter(|vm| !here.contains_key(&vm.vm)).collect::<Vec<_>>() {
+            let earlier = pair[0].vms.iter().find(|v| v.vm == vm.vm).and_then(|v| v.group.as_ref());
+            if let Some((a, b)) = earlier.zip(vm.group.as_ref()) {
+                here.insert(&vm.vm, b.counters.since(&a.counters).shares(ns));
             }
-            // vCPUs are not counted one by one, so this is the group's share.
-            let group = |b: &Batch| b.vms.iter().find(|v| v.vm == *vm).and_then(|v| v.group.clone());
-            let (a, b) = (group(&pair[0])?, group(&pair[1])?);
-            let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
-            term(&b.counters.since(&a.counters).shares(ns))
-        })
-        .collect()
+        }
+        here.into_iter().for_each(|(id, shares)| all.entry(id).or_default().push(shares));
+    }
+    all
 }

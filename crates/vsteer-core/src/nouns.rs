@@ -557,6 +557,9 @@ pub struct FairTuning {
     /// Is the kernel built with PREEMPT_RT? `None` where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempt_rt: Option<bool>,
+    /// Does the kernel move pages to the node that uses them (`kernel.numa_balancing`)? `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_balancing: Option<bool>,
     /// When periods of quotas begin, by thread; empty where that was not looked at.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub quota_clocks: BTreeMap<Tid, QuotaClocks>,

@@ -4,16 +4,25 @@
 //! is divided among all comparisons of the verdict (Bonferroni). So the probability that any "better" or "worse" is
 //! wrong is at most [`Options::alpha`]. A difference smaller than [`Options::least`] counts as no difference,
 //! because it does not matter in practice.
+//!
+//! With a plan, most of the level goes to the waits of the VMs that it forecasts to wait less. If all of them do, the rest gets
+//! the whole level (a gatekeeping procedure: the probability of any wrong outcome stays the same).
+//!
+//! Two differences are shown and not judged. CPU time is work only of a VM that wants all its vCPUs all the time: another one
+//! may do the same work with less. And waits that changed as the load did ([`load`]) would have changed without the plan.
+
+mod load;
 
 use crate::Interval;
-use crate::forecast::Forecast;
-use crate::model::{HostModel, Shares, VmModel, series};
+use crate::forecast::{Forecast, VmForecast};
+use crate::model::{HostModel, Shares, VmModel, all_series};
 use crate::nouns::{Batch, HostConfig, VmConfig, VmId};
 use crate::plan::Plan;
 use crate::plural::counted;
 use crate::stats::{Comparison, compare};
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Error probabilities of a verdict, and the least difference that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -39,7 +48,7 @@ pub enum Quantity {
     /// Ready share, summed over vCPUs; less is better. Includes limited time if one recording cannot separate the two
     /// ([`Finding::with_limited`]).
     Ready,
-    /// Run share, summed over vCPUs: the VM's work, so more is better.
+    /// Run share, summed over vCPUs. Of a VM that never sleeps it is its work, so more is better.
     Run,
 }
 
@@ -64,6 +73,16 @@ pub enum Outcome {
     NoDifference,
 }
 
+/// Why a difference is neither better nor worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotJudged {
+    /// The VM ran for another time, and its work was not measured.
+    WorkNotMeasured,
+    /// The load changed in the direction that explains the difference.
+    LoadChanged,
+}
+
 /// Comparison of one quantity of one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
@@ -80,6 +99,9 @@ pub struct Finding {
     pub comparison: Comparison,
     /// Result of the comparison.
     pub outcome: Outcome,
+    /// Why a visible difference is not judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_judged: Option<NotJudged>,
     /// Half the confidence interval of the difference, at the verdict's level.
     pub half_width: f64,
     /// Smallest difference that the comparison would find with probability [`Options::power`].
@@ -124,6 +146,9 @@ pub struct Score {
 pub struct Verdict {
     /// Options that the verdict was made with.
     pub options: Options,
+    /// What all VMs asked for, in pCPUs, if it changed visibly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Comparison>,
     /// Every comparison, largest change of ready first.
     pub findings: Vec<Finding>,
     /// Quantities that could not be compared, with reasons.
@@ -179,10 +204,28 @@ impl Verdict {
 /// Most reasons printed in one line if nothing was compared.
 const REASONS_TOLD: usize = 4;
 
+/// One of the two recordings.
+struct Side<'a> {
+    model: &'a HostModel,
+    shares: BTreeMap<&'a VmId, Vec<Shares>>,
+    intervals: usize,
+}
+
+impl<'a> Side<'a> {
+    fn of((model, batches): (&'a HostModel, &'a [Batch])) -> Side<'a> {
+        Side { model, shares: all_series(batches), intervals: batches.len().saturating_sub(1) }
+    }
+
+    /// A share of a VM per interval in which it was measured.
+    fn series(&self, vm: &VmId, term: impl Fn(&Shares) -> Option<f64>) -> Vec<f64> {
+        self.shares.get(vm).into_iter().flatten().filter_map(term).collect()
+    }
+}
+
 /// Waits of a VM in both recordings: ready, if both recordings measured it in every interval. Otherwise ready and
 /// limited together on both sides (`true`), because comparing unlike quantities would show a quota as a change.
-fn waited(before: &[Batch], after: &[Batch], vm: &VmId) -> (Vec<f64>, Vec<f64>, bool) {
-    let of = |batches: &[Batch], term: fn(&Shares) -> Option<f64>| series(batches, vm, term);
+fn waited(before: &Side<'_>, after: &Side<'_>, vm: &VmId) -> (Vec<f64>, Vec<f64>, bool) {
+    let of = |side: &Side<'_>, term: fn(&Shares) -> Option<f64>| side.series(vm, term);
     let (ready_a, ready_b) = (of(before, |s| s.ready), of(after, |s| s.ready));
     let (wait_a, wait_b) = (of(before, |s| s.wait), of(after, |s| s.wait));
     let told = |ready: &[f64], wait: &[f64]| !ready.is_empty() && ready.len() >= wait.len();
@@ -193,11 +236,16 @@ fn waited(before: &[Batch], after: &[Batch], vm: &VmId) -> (Vec<f64>, Vec<f64>, 
     }
 }
 
+/// The part of the level for the waits of the VMs that the plan is to help.
+const GATE: f64 = 0.8;
+
 /// One quantity of a VM in both recordings.
 struct Compared<'a> {
     vm: &'a VmModel,
     quantity: Quantity,
     with_limited: bool,
+    /// It is CPU time of a VM that wants all its vCPUs all the time.
+    is_work: bool,
     comparison: Comparison,
 }
 
@@ -208,15 +256,30 @@ pub fn verify(
     forecast: Option<&Forecast>,
     options: Options,
 ) -> Verdict {
-    let (compared, not_compared) = compare_all(before, after);
-    let alpha = options.alpha / compared.len().max(1) as f64;
+    let (before, after) = (Side::of(before), Side::of(after));
+    let (compared, not_compared) = compare_all(&before, &after);
+    let helped = |f: &VmForecast| f.ready_after.likely < f.ready_before - options.least;
+    let planned: BTreeSet<VmId> = forecast
+        .map(|f| f.vms.iter().filter(|f| helped(f)).map(|f| f.vm.clone()).collect())
+        .unwrap_or_default();
+    let load = load::changed(&before, &after, &planned, options.least);
+    let judge = |c: &Compared<'_>, alpha: f64| finding(c, alpha, forecast, load.as_ref(), options);
+    let first = |c: &&Compared<'_>| c.quantity == Quantity::Ready && planned.contains(&c.vm.id);
+    // A difference of CPU time that is no work is never judged, and takes no part of the level.
+    let rest = |c: &&Compared<'_>| !first(c) && (c.quantity == Quantity::Ready || c.is_work);
+    let parts = [compared.iter().filter(first).count(), compared.iter().filter(rest).count()];
+    let [gate, others] = if parts[0] == 0 { [0.0, 1.0] } else { [GATE, 1.0 - GATE] };
+    let each = |level: f64, of: usize| options.alpha * level / of.max(1) as f64;
     let mut findings: Vec<Finding> =
-        compared.into_iter().map(|c| finding(c, alpha, forecast, options)).collect();
+        compared.iter().filter(first).map(|c| judge(c, each(gate, parts[0]))).collect();
+    let passed = parts[0] > 0 && findings.iter().all(|f| f.outcome == Outcome::Better);
+    let level = each(if passed { 1.0 } else { others }, parts[1]);
+    findings.extend(compared.iter().filter(|c| !first(c)).map(|c| judge(c, level)));
     findings.sort_by(|a, b| {
         let size = |f: &Finding| f.comparison.difference().abs();
         a.quantity.cmp(&b.quantity).then(size(b).total_cmp(&size(a)))
     });
-    Verdict { options, findings, not_compared }
+    Verdict { options, load, findings, not_compared }
 }
 
 /// Are these recordings of one host, and is a plan of a simulated host of this one?
@@ -255,27 +318,28 @@ pub fn of_one_host(before: &HostConfig, after: &HostConfig, plan: Option<&Plan>)
     }
 }
 
-fn compare_all<'a>(
-    before: (&'a HostModel, &[Batch]),
-    after: (&HostModel, &[Batch]),
-) -> (Vec<Compared<'a>>, Vec<NotCompared>) {
+fn compare_all<'a>(before: &Side<'a>, after: &Side<'a>) -> (Vec<Compared<'a>>, Vec<NotCompared>) {
     let (mut compared, mut not_compared) = (Vec::new(), Vec::new());
-    for vm in &before.0.vms {
+    for vm in &before.model.vms {
         let mut not = |why: String| not_compared.push(NotCompared { name: vm.name.clone(), why });
-        if after.0.vm(&vm.id).is_none() {
+        if after.model.vm(&vm.id).is_none() {
             not("the VM is not in the second recording".into());
             continue;
         }
+        let never_sleeps = load::never_sleeps(before, after, &vm.id);
         for quantity in Quantity::ALL {
             let (a, b, with_limited) = match quantity {
-                Quantity::Ready => waited(before.1, after.1, &vm.id),
+                Quantity::Ready => waited(before, after, &vm.id),
                 Quantity::Run => {
-                    let run = |batches: &[Batch]| series(batches, &vm.id, |s| s.run);
-                    (run(before.1), run(after.1), false)
+                    let run = |side: &Side<'_>| side.series(&vm.id, |s| s.run);
+                    (run(before), run(after), false)
                 }
             };
             match compare(&a, &b) {
-                Some(comparison) => compared.push(Compared { vm, quantity, with_limited, comparison }),
+                Some(comparison) => {
+                    let is_work = quantity == Quantity::Run && never_sleeps;
+                    compared.push(Compared { vm, quantity, with_limited, is_work, comparison });
+                }
                 None => not(format!(
                     "{}: {} before and {} after are too few; record for longer",
                     if quantity == Quantity::Ready { "ready" } else { "run" },
@@ -285,7 +349,7 @@ fn compare_all<'a>(
             }
         }
     }
-    for vm in after.0.vms.iter().filter(|v| before.0.vm(&v.id).is_none()) {
+    for vm in after.model.vms.iter().filter(|v| before.model.vm(&v.id).is_none()) {
         not_compared
             .push(NotCompared { name: vm.name.clone(), why: "the VM is not in the first recording".into() });
     }
@@ -293,12 +357,27 @@ fn compare_all<'a>(
 }
 
 /// Decides the outcome of a comparison at significance level `alpha`.
-fn finding(compared: Compared<'_>, alpha: f64, forecast: Option<&Forecast>, options: Options) -> Finding {
-    let Compared { vm, quantity, with_limited, comparison } = compared;
+fn finding(
+    compared: &Compared<'_>,
+    alpha: f64,
+    forecast: Option<&Forecast>,
+    load: Option<&Comparison>,
+    options: Options,
+) -> Finding {
+    let Compared { vm, quantity, with_limited, is_work, comparison } = *compared;
     let half_width = comparison.half_width(alpha);
     let difference = comparison.difference();
     let shown = difference.abs() > half_width.max(options.least);
+    // Less load makes waits shorter, and gives the VMs that never sleep more of the pCPUs.
+    let by_load =
+        load.is_some_and(|l| ((l.difference() > 0.0) == (difference > 0.0)) != quantity.more_is_better());
+    let not_judged = match quantity {
+        _ if !shown => None,
+        Quantity::Run if !is_work => Some(NotJudged::WorkNotMeasured),
+        _ => by_load.then_some(NotJudged::LoadChanged),
+    };
     let outcome = match (shown, (difference > 0.0) == quantity.more_is_better()) {
+        _ if not_judged.is_some() => Outcome::NoDifference,
         (false, _) => Outcome::NoDifference,
         (true, true) => Outcome::Better,
         (true, false) => Outcome::Worse,
@@ -316,8 +395,9 @@ fn finding(compared: Compared<'_>, alpha: f64, forecast: Option<&Forecast>, opti
         with_limited,
         comparison,
         outcome,
+        not_judged,
         half_width,
-        smallest_visible: comparison.smallest_visible(alpha, options.power).max(options.least),
+        smallest_visible: comparison.smallest_visible(alpha, options.power, options.least),
         forecast: expected,
     }
 }

@@ -94,7 +94,10 @@ fn a_vm_that_mostly_sleeps_has_stricter_thresholds() {
         exceeded(&h)
     };
     assert_eq!(sleeper(0.01, 2.0, 500), [""; 0]);
-    assert_eq!(sleeper(0.02, 2.0, 500), ["ready per vCPU of a VM that mostly sleeps: 2.00 % against 1.00"]);
+    assert_eq!(
+        sleeper(0.02, 2.0, 500),
+        ["ready and co-stop per vCPU of a VM that mostly sleeps: 2.00 % against 1.00"]
+    );
     assert_eq!(sleeper(0.01, 2.1, 20), ["wake-up to running, 99th percentile: 2.10 ms against 2.00"]);
     assert_eq!(sleeper(0.01, 2.1, 19), [""; 0], "so few wake-ups tell no percentile");
 }

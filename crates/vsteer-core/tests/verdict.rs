@@ -9,7 +9,7 @@ use vsteer_core::model::{HostModel, derive};
 use vsteer_core::nouns::{
     Batch, CgroupLayout, Collector, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId,
 };
-use vsteer_core::verify::{Finding, Options, Outcome, Quantity, Verdict, of_one_host, verify};
+use vsteer_core::verify::{Finding, NotJudged, Options, Outcome, Quantity, Verdict, of_one_host, verify};
 
 type Recording = (HostModel, Vec<Batch>);
 
@@ -69,14 +69,17 @@ fn outcome(v: &Verdict, quantity: Quantity) -> Outcome {
 }
 
 #[test]
-fn less_ready_and_more_run_are_better() {
+fn less_ready_is_better_and_more_run_of_a_vm_that_never_sleeps() {
     use Outcome::{Better, NoDifference, Worse};
     for (before, after, ready, run, overall) in [
-        ((256, 512), (512, 256), Better, Better, Some(Better)),
-        ((512, 256), (256, 512), Worse, Worse, Some(Worse)),
+        ((256, 768), (512, 512), Better, Better, Some(Better)),
+        ((512, 512), (256, 768), Worse, Worse, Some(Worse)),
         ((256, 512), (256, 256), Better, NoDifference, Some(Better)),
-        ((512, 256), (256, 256), NoDifference, Worse, Some(Worse)),
-        ((256, 256), (512, 512), Worse, Better, None),
+        // The same work may take less CPU time.
+        ((512, 256), (256, 256), NoDifference, NoDifference, Some(NoDifference)),
+        ((512, 128), (256, 256), Worse, NoDifference, Some(Worse)),
+        // More load makes a VM wait longer.
+        ((256, 256), (512, 512), NoDifference, NoDifference, Some(NoDifference)),
         ((256, 256), (256, 256), NoDifference, NoDifference, Some(NoDifference)),
     ] {
         let v = of(&[("web", before.0, before.1)], &[("web", after.0, after.1)]);
@@ -88,6 +91,77 @@ fn less_ready_and_more_run_are_better() {
         assert_eq!(v.overall(), overall);
         let compared: Vec<&str> = v.findings.iter().map(Finding::compared).collect();
         assert!(compared.contains(&"ready") && compared.contains(&"run"), "{compared:?}");
+    }
+}
+
+/// The load of one VM falls: the other waits less, and nobody changed anything. Where the load rises, shorter waits count.
+#[test]
+fn shorter_waits_under_less_load_are_not_credited() {
+    let waits = |v: &Verdict, name: &str| {
+        let f = v.findings.iter().find(|f| f.quantity == Quantity::Ready && f.name == name).unwrap();
+        (f.outcome, f.not_judged)
+    };
+    let of_two = |web: u64, ready: u64| [("web", web, ready), ("db", 512, ready)];
+    let v = of(&of_two(600, 200), &of_two(300, 50));
+    for name in ["web", "db"] {
+        assert_eq!(waits(&v, name), (Outcome::NoDifference, Some(NotJudged::LoadChanged)), "{name}");
+    }
+    let load = v.load.unwrap();
+    assert!((load.before - 1112.0 / 1024.0).abs() < 1e-9 && load.difference() < -0.25, "{load:?}");
+    let v = of(&of_two(300, 200), &of_two(600, 50));
+    assert_eq!(waits(&v, "db"), (Outcome::Better, None));
+    let v = of(&of_two(600, 200), &of_two(600, 50));
+    assert_eq!((waits(&v, "db"), v.load), ((Outcome::Better, None), None));
+    // One that never sleeps asks for all, however little it gets.
+    let burns = |run: u64| [("burn", run, 1024 - run), ("db", 300, 100)];
+    let v = of(&burns(400), &burns(600));
+    assert_eq!((outcome(&v, Quantity::Run), v.load), (Outcome::Better, None));
+}
+
+/// Most of the level is for the VMs that the plan is to help, and all of it for the others once these are.
+#[test]
+fn the_vms_of_the_plan_are_tested_first() {
+    let forecast = |after: f64| {
+        let same = |v: f64| Interval { low: v, likely: v, high: v };
+        let web = VmForecast { ready_before: 0.3, ready_after: same(after), ..told_of("web", 0.3) };
+        Forecast { method: "made up".into(), vms: vec![web, told_of("db", 0.3)] }
+    };
+    let before = recording(&[("web", 300, 300), ("db", 300, 300)], 60, 40);
+    let options = Options { alpha: 0.1, power: 0.8, least: 0.001 };
+    let levels = |after: &Recording, forecast: &Forecast| {
+        let v = judged(&before, after, Some(forecast), options);
+        let of = |name: &str| {
+            let f = v.findings.iter().find(|f| f.quantity == Quantity::Ready && f.name == name).unwrap();
+            let levels = [0.08, 0.02, 0.1, 0.05];
+            let is = |level: &f64| (f.half_width - f.comparison.half_width(*level)).abs() < 1e-12;
+            levels.into_iter().find(is)
+        };
+        (of("web"), of("db"))
+    };
+    let helped = recording(&[("web", 300, 20), ("db", 300, 300)], 60, 40);
+    assert_eq!(levels(&before, &forecast(0.1)), (Some(0.08), Some(0.02)));
+    assert_eq!(levels(&helped, &forecast(0.1)), (Some(0.08), Some(0.1)));
+    assert_eq!(levels(&helped, &forecast(0.3)), (Some(0.05), Some(0.05)), "it helps nobody");
+}
+
+fn told_of(name: &str, ready: f64) -> VmForecast {
+    let same = |v: f64| Interval { low: v, likely: v, high: v };
+    VmForecast {
+        vm: VmId(name.into()),
+        name: name.into(),
+        run_before: 0.25,
+        run_after: same(0.25),
+        ready_before: ready,
+        with_limited: false,
+        ready_after: same(ready),
+        wake_wait_ns_before: None,
+        wake_wait_ns_after: None,
+        lag_before: None,
+        lag_after: None,
+        costop_before: None,
+        costop_after: None,
+        wake_p99_ns_before: None,
+        wake_p99_ns_after: None,
     }
 }
 
@@ -112,8 +186,9 @@ fn the_level_is_divided_among_all_comparisons() {
     let v = judged(&before, &after, None, options);
     assert_eq!(v.findings.len(), 4);
     for f in &v.findings {
-        assert!(f.half_width > 0.0 && f.half_width == f.comparison.half_width(0.02), "{f:?}");
-        assert_eq!(f.smallest_visible, f.comparison.smallest_visible(0.02, 0.8));
+        // CPU time that is no work is not judged, and takes no part of it.
+        assert!(f.half_width > 0.0 && f.half_width == f.comparison.half_width(0.04), "{f:?}");
+        assert_eq!(f.smallest_visible, f.comparison.smallest_visible(0.04, 0.8, 0.001));
         assert_eq!(f.outcome, Outcome::NoDifference, "the seconds differ by far more");
     }
 }

@@ -23,4 +23,5 @@ pub mod scenario;
 pub mod sched;
 pub mod setup;
 pub mod state;
+pub mod steps;
 pub mod trace;

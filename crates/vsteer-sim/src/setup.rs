@@ -214,13 +214,24 @@ pub struct Costs {
     pub cold_llc_ns: u64,
     /// Speed on other nodes than the one that holds the VM's memory, in 1/1,000.
     pub remote_speed: u32,
-    /// Speed of a pCPU while a sibling thread of its core is busy, in 1/1,000.
+    /// Speed of a pCPU while a sibling thread of its core is busy, in 1/1,000. Two busy threads of a core did 1.2 times the
+    /// work of one on average (Bulpin, Pratt, WDDD 2004): 600; up to 1.3 times (Marr et al., Intel Technology Journal 6(1),
+    /// 2002): 650.
     pub smt_speed: u32,
+    /// Do cores run at the capacity that the topology gives them? Otherwise all are equally fast.
+    pub capacity: bool,
 }
 
 impl Default for Costs {
     fn default() -> Costs {
-        Costs { switch_ns: 0, cold_core_ns: 0, cold_llc_ns: 0, remote_speed: 1000, smt_speed: 1000 }
+        Costs {
+            switch_ns: 0,
+            cold_core_ns: 0,
+            cold_llc_ns: 0,
+            remote_speed: 1000,
+            smt_speed: 1000,
+            capacity: false,
+        }
     }
 }
 

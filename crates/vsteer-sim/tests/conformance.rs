@@ -220,6 +220,7 @@ impl Dice {
             cold_llc_ns: self.upto(100_000),
             remote_speed: 1000 - self.upto(400) as u32,
             smt_speed: 1000 - self.upto(400) as u32,
+            capacity: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Is a simulation read as a real host is? Samples out of it through model, diagnosis and verification.
 
-use vsteer_core::diagnose::diagnose;
+use vsteer_core::diagnose::{diagnose, flat};
 use vsteer_core::model::derive;
 use vsteer_core::nouns::Batch;
 use vsteer_core::thresholds::Thresholds;
@@ -89,7 +89,7 @@ fn diagnosis_names_the_noisy_neighbour() {
     let model = derive(&config, &samples::collector(true), &batches).unwrap();
     let found = diagnose(&config, &model, Thresholds::default());
     let of_delayed =
-        found.iter().filter(|f| f.rule == "noisy_neighbour" && f.vm == Some(vsteer_sim::ids::vm_id(1)));
+        flat(&found).filter(|f| f.rule == "noisy_neighbour" && f.vm == Some(vsteer_sim::ids::vm_id(1)));
     let titles: Vec<&str> = of_delayed.map(|f| f.title.as_str()).collect();
     assert_eq!(titles, [r#"VM "delayed" waits for VM "noisy""#]);
 }

@@ -259,3 +259,69 @@ fn what_is_wrong_is_named() {
     std::fs::write(folder.path().join("host.toml"), "cores = 9\n").unwrap();
     fails(&whole, "host.toml");
 }
+
+/// A VM of two vCPUs on four pCPUs that are half busy. `ready` and `costop`: of each vCPU, %; `local`: of its memory.
+fn half_busy(ready: &str, costop: &str, local: &str) -> tempfile::TempDir {
+    let mut columns: Vec<(String, &str)> =
+        (0..4).map(|cpu| (format!("Physical Cpu({cpu})\\% Util Time"), "50.00")).collect();
+    for v in 0..2 {
+        for (counter, value) in [
+            ("Run", "30.00"),
+            ("Ready", ready),
+            ("CoStop", costop),
+            ("Max Limited", "0.00"),
+            ("Wait", "40.00"),
+        ] {
+            columns.push((format!("Vcpu(7:a:7{v}:vmx-vcpu-{v}:a)\\% {counter}"), value));
+        }
+    }
+    columns.push(("Group Memory(7:a)\\Numa % Local".to_owned(), local));
+    let quoted = |cells: Vec<String>| format!("\"{}\"\n", cells.join("\",\""));
+    let names = columns.iter().map(|(name, _)| format!("\\\\h\\{name}"));
+    let mut text = quoted(std::iter::once("(PDH-CSV 4.0) (UTC)(0)".to_owned()).chain(names).collect());
+    for second in [0, 5, 10] {
+        let values = columns.iter().map(|(_, value)| (*value).to_owned());
+        text += &quoted(std::iter::once(format!("11/24/2026 08:00:{second:02}")).chain(values).collect());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("host.csv"), text).unwrap();
+    folder
+}
+
+/// Half of the host idles, and no rule knows why the VM waits: it is named all the same.
+#[test]
+fn a_vm_above_a_threshold_is_named_though_the_cause_is_unknown() {
+    for (ready, costop, local, rule, says) in [
+        ("20.00", "0.00", "100.00", "over_threshold", "VM \"a\" waits for a pCPU"),
+        ("0.00", "20.00", "100.00", "over_threshold", "VM \"a\" is co-stopped"),
+        ("0.00", "0.00", "30.00", "memory_remote", "70 % of its memory"),
+    ] {
+        for topology in ["", "sockets = 2\ncores_per_socket = 2\n"] {
+            let folder = half_busy(ready, costop, local);
+            if !topology.is_empty() {
+                std::fs::write(folder.path().join("host.toml"), topology).unwrap();
+            }
+            let found = json(&["diagnose", path(&folder.path().join("host.csv"))]);
+            let first = &found["findings"][0];
+            let of_waits = found["findings"].as_array().unwrap().iter().any(|f| f["rule"] == rule);
+            assert!(of_waits, "{rule}: {found}");
+            if topology.is_empty() {
+                assert_eq!(first["rule"], rule, "{found}");
+                assert!(first["title"].as_str().unwrap().contains(says), "{first}");
+            }
+            let all = found["findings"].to_string();
+            assert!(!all.contains("nothing_wrong"), "{all}");
+        }
+    }
+    // Below its thresholds it is not named; and `--threshold` reaches them.
+    let folder = half_busy("0.80", "0.00", "100.00");
+    let file = folder.path().join("host.csv");
+    assert!(text(&["diagnose", path(&file)]).contains("no VM waits for a CPU"));
+    let lower = text(&["diagnose", "--threshold", "ready_per_vcpu=0.5%", path(&file)]);
+    assert!(lower.contains("VM \"a\" waits for a pCPU") && lower.contains("compared with 0.50 %"), "{lower}");
+    // What was not measured is one line, and its reasons are asked for.
+    assert_eq!(lower.lines().filter(|line| line.starts_with("not measured")).count(), 1);
+    assert!(!lower.contains("esxtop does not count it"), "{lower}");
+    let why = text(&["diagnose", "--why", path(&file)]);
+    assert!(why.contains("lag_ns: esxtop does not count it"), "{why}");
+}

@@ -28,7 +28,11 @@ struct slot {
 	u32 clock;		/* its VM's, in running_clocks */
 	u32 realtime;		/* was of a real-time class when the wait began */
 	u32 rt_level;		/* which of its real-time groups had used up its budget then: see rt_throttled() */
+	u32 waking_cpu;		/* the pCPU that began to wake it */
+	u32 pad;
 	u64 since;		/* when `state` began */
+	u64 waking_since;	/* when a pCPU began to wake it; 0: none has, or it is awake */
+	u64 waking_mark;	/* the VM's running clock then, or NO_LAG_MARK */
 	u64 wait_since;		/* when the unbroken wait began */
 	u64 charge_since;	/* up to where the wait has been charged to somebody */
 	u64 waits;		/* number of its records so far */
@@ -40,6 +44,7 @@ struct slot {
 	u64 held_ns;		/* how long quotas held it in this wait, on queues it has left */
 	u64 in_state[STATES];	/* ns, closed spells only */
 	u64 lag_ns;
+	u64 waking_ns;		/* ready while its wake-up was on its way to another pCPU */
 	u64 overlap_ns;
 	u64 switches;
 	u64 preemptions;

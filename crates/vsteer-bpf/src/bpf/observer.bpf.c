@@ -31,8 +31,6 @@
  *
  * Left out: GAP(rt-budget-wait), a real-time thread that waits already when its group's budget runs out (several threads of
  * one such group on one pCPU) counts as ready until it runs; budgets of groups more than three levels above a thread's own.
- * GAP(waking): a wake-up that is sent to another pCPU counts as blocked until it arrives there. sched_waking would tell, but
- * a third hook would cost every thread of the host 15 to 20 ns more per wake-up.
  */
 #include "kernel.h"
 #include "layout.h"
@@ -355,13 +353,18 @@ static __always_inline u64 rt_filled(struct task_struct *p, u32 level, u64 now)
 	return began < now ? began : now;
 }
 
-static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u64 now)
+/* What the clock of its VM's running vCPUs reads. A thread whose VM is not known yet has no siblings yet. */
+static __always_inline u64 siblings_ran(struct slot *s, u64 now)
 {
 	u32 of_vm = s->clock;
 	u64 *clock = bpf_map_lookup_elem(&running_clocks, &of_vm);
 
-	/* A thread whose VM is not known yet has no siblings yet. */
-	s->lag_mark = clock && s->is_vcpu ? clock_read(*(volatile u64 *)clock, now) : NO_LAG_MARK;
+	return clock && s->is_vcpu ? clock_read(*(volatile u64 *)clock, now) : NO_LAG_MARK;
+}
+
+static __always_inline void wait_begins(struct slot *s, struct task_struct *p, u64 now)
+{
+	s->lag_mark = siblings_ran(s, now);
 	s->charge_since = now;
 	s->charged_mark = s->charged_ns;
 	s->wait_since = now;
@@ -615,19 +618,57 @@ int BPF_PROG(on_switch_recording, bool preempt, struct task_struct *prev, struct
 	return switched(preempt, prev, next, prev_state, true);
 }
 
+/* A pCPU begins to wake the thread. Where that may be another one's work it only sends an interrupt there, and the thread
+ * gets onto a queue when that pCPU serves it: at once, or much later beneath another hypervisor. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *p)
+{
+	struct slot *s = slot_at(slot_of(p));
+
+	if (!s)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+
+	s->waking_cpu = bpf_get_smp_processor_id();
+	s->waking_mark = siblings_ran(s, now);
+	s->waking_since = now;
+	return 0;
+}
+
+/* When the wake-up that arrives now was sent, if another pCPU has sent it. It may have done that while the thread was on
+ * its way to sleep. */
+static __always_inline u64 sent_at(struct slot *s, u64 now)
+{
+	u64 sent = s->waking_since;
+
+	if (!sent || s->state != BLOCKED || s->waking_cpu == bpf_get_smp_processor_id() || sent > now)
+		return now;
+	return sent > s->since ? sent : s->since;
+}
+
 static __always_inline int woken(struct task_struct *p, bool record_events)
 {
 	u32 slot = slot_of(p);
 	struct slot *s = slot_at(slot);
 
-	/* A wake-up that finds the thread still on its pCPU changes nothing. */
-	if (!s || (s->state != BLOCKED && s->state != UNKNOWN))
+	if (!s)
 		return 0;
-	u64 now = bpf_ktime_get_ns();
+	/* A wake-up that finds the thread still on its pCPU changes nothing. */
+	if (s->state != BLOCKED && s->state != UNKNOWN) {
+		s->waking_since = 0;
+		return 0;
+	}
+	u64 now = bpf_ktime_get_ns(), sent = sent_at(s, now);
 
 	update_begin(s);
-	leave_state(s, slot, p, now);
-	enter_state(s, p, READY, p->thread_info.cpu, now);
+	leave_state(s, slot, p, sent);
+	enter_state(s, p, READY, p->thread_info.cpu, sent);
+	if (sent < now) {
+		s->waking_ns += now - sent;
+		if (sent == s->waking_since)
+			s->lag_mark = s->waking_mark;
+	}
+	s->waking_since = 0;
 	s->woken = 1;
 	s->wakeups++;
 	update_end(s);

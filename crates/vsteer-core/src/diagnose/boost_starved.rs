@@ -6,13 +6,14 @@
 //!
 //! Source: xen/common/sched/credit.c of Xen 4.17 (`csched_unit_wake`, `csched_vcpu_acct`).
 
-use super::{Context, Finding, Rule, count, millis, percent};
+use super::{Context, Finding, Measure, Rule, count, millis, percent};
 use crate::model::VmModel;
 use crate::nouns::{Culprit, VmConfig};
 
 pub const RULE: Rule = Rule {
     name: "boost_starved",
     doc: "domains that wake often interrupt a domain that computes, because Xen's Credit runs them first",
+    explains: &[Measure::Ready, Measure::WakeLatency],
     check,
 };
 
@@ -95,6 +96,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                     that waking VMs wait longer; or use Credit2",
                 config.pool.as_ref().map_or("POOL", |p| p.name.as_str())
             ),
+            ..Finding::default()
         });
     }
     findings

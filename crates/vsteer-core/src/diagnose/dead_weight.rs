@@ -10,6 +10,7 @@ use crate::plural::pcpus;
 pub const RULE: Rule = Rule {
     name: "dead_weight",
     doc: "a VM gets less than its weight would give, because it is pinned within a larger Credit pool of Xen",
+    explains: &[],
     check,
 };
 
@@ -50,6 +51,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 loss_pcpus: due - got,
                 disproved_by: "the VM's run share does not change in a pool of these pCPUs only".into(),
                 next: "run: vsteer plan --only pool".into(),
+                ..Finding::default()
             });
         }
     }

@@ -3,12 +3,13 @@
 //! Domain-0 serves the disks and networks of the guests. While it waits, all guests wait, but they show only
 //! blocked time.
 
-use super::{Context, Finding, Rule, millis, percent};
+use super::{Context, Finding, Measure, Rule, millis, percent};
 use crate::nouns::CpuWeight;
 
 pub const RULE: Rule = Rule {
     name: "driver_starved",
     doc: "Xen's Domain-0, which serves the guests' I/O, waits for a pCPU",
+    explains: &[Measure::Ready, Measure::WakeLatency],
     check,
 };
 
@@ -50,6 +51,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             next: "run: vsteer plan --only weights; or give Domain-0 pCPUs of its own (dom0_max_vcpus, \
                 dom0_vcpus_pin)"
                 .into(),
+            ..Finding::default()
         });
     }
     findings

@@ -3,12 +3,16 @@
 //! These threads run device emulation, disk and network completions and, under QEMU's translator, the guest's timers.
 //! If they wait, a VM is slow even though its vCPUs never wait. Statistics that cover only vCPUs do not show it.
 
-use super::{Context, Finding, Rule, millis, percent};
+use super::{Context, Finding, Measure, Rule, millis, percent};
 use crate::model::ThreadModel;
 use crate::nouns::Role;
 
-pub const RULE: Rule =
-    Rule { name: "emulator_starved", doc: "an emulator or I/O thread of a VM waits for a pCPU", check };
+pub const RULE: Rule = Rule {
+    name: "emulator_starved",
+    doc: "an emulator or I/O thread of a VM waits for a pCPU",
+    explains: &[Measure::Devices],
+    check,
+};
 
 fn ready(t: &ThreadModel) -> f64 {
     t.shares.ready.or(t.shares.wait).unwrap_or(0.0)
@@ -51,6 +55,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 next: "run vsteer plan: it moves or raises emulator and I/O threads together with the \
                     vCPUs"
                     .into(),
+                ..Finding::default()
             });
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The processes of a container count together, because its limits apply to all of them.
 
-use super::{Context, Finding, Rule, percent};
+use super::{Context, Finding, Measure, Rule, percent};
 use crate::model::{Blame, VmModel};
 use crate::nouns::Culprit;
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 pub const RULE: Rule = Rule {
     name: "host_process",
     doc: "a process, container or kernel thread of the host makes a VM wait",
+    explains: &[Measure::Ready, Measure::WakeLatency],
     check,
 };
 
@@ -32,6 +33,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
                 title: format!("VM {:?} waits for the host's {who}", vm.name),
+                culprit: Some(format!("the host's {who}")),
                 explanation:
                     "While this VM was ready, that thread occupied the pCPUs that the VM queued on. The \
                         thread belongs to no VM, so weights and pins of VMs do not move it."
@@ -43,6 +45,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 loss_pcpus: b.share,
                 disproved_by: "the VM's ready time does not change while that process is stopped".into(),
                 next: "move the process to other pCPUs (taskset, a cpuset), or lower its weight".into(),
+                ..Finding::default()
             });
         }
     }
@@ -66,6 +69,7 @@ fn containers<'a>(of_vm: impl Iterator<Item = &'a Blame>, all: f64, vm: &VmModel
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
             title: format!("VM {:?} waits for processes of {name}: {}", vm.name, names.join(", ")),
+            culprit: Some(format!("processes of {name}")),
             explanation: "While this VM was ready, processes of that container occupied the pCPUs that the VM queued on. \
                 They belong to no VM, so weights and pins of VMs do not move them."
                 .into(),
@@ -76,6 +80,7 @@ fn containers<'a>(of_vm: impl Iterator<Item = &'a Blame>, all: f64, vm: &VmModel
             loss_pcpus: share,
             disproved_by: "the VM's ready time does not change while that container is paused".into(),
             next: "limit the container's CPU (a quota, a lower weight), or move it to other pCPUs".into(),
+            ..Finding::default()
         })
     };
     by_name.into_iter().filter_map(of).collect()

@@ -5,13 +5,14 @@
 //!
 //! Source: kernel/sched/fair.c (Linux 6.12): `sched_group_set_idle`, `WEIGHT_IDLEPRIO`.
 
-use super::{Context, Finding, Rule, millis, percent};
+use super::{Context, Finding, Measure, Rule, millis, percent};
 use crate::nouns::{CgroupLayout, GroupScheduling};
 use crate::setting::argv::shell_word;
 
 pub const RULE: Rule = Rule {
     name: "idle_group",
     doc: "a VM waits because its cgroup is idle (cpu.idle): all others run first",
+    explains: &[Measure::Ready, Measure::WakeLatency, Measure::Devices],
     check,
 };
 
@@ -46,6 +47,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                     weight; for a unit of systemd, also: systemctl set-property UNIT CPUWeight=100)",
                 command(group, c.config.cgroups)
             ),
+            ..Finding::default()
         });
     }
     findings

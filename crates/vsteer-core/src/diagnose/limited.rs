@@ -3,10 +3,15 @@
 //! Limited time is not ready time: no placement removes it.
 
 use super::realtime_limited;
-use super::{Context, Finding, Rule, count, percent};
+use super::{Context, Finding, Measure, Rule, count, percent};
+use crate::setting::argv::shell_word;
 
-pub const RULE: Rule =
-    Rule { name: "limited", doc: "a CPU quota throttles a VM: its own, or that of a slice or pod", check };
+pub const RULE: Rule = Rule {
+    name: "limited",
+    doc: "a CPU quota throttles a VM: its own, or that of a slice or pod",
+    explains: &[Measure::Limited, Measure::WakeLatency],
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -66,17 +71,29 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             }
             .into(),
             evidence,
-            loss_pcpus: held.or(estimate).unwrap_or(0.0),
+            loss_pcpus: held.or(estimate).or(vm.vcpus.wait).unwrap_or(0.0),
+            // Where only their sum is measured, the wait may be limited time.
+            measures: RULE
+                .explains
+                .iter()
+                .copied()
+                .chain(vm.vcpus.ready.is_none().then_some(Measure::Ready))
+                .collect(),
             disproved_by: "the throttle count does not grow while the VM waits".into(),
             next: match above {
                 Some(q) => format!(
                     "find out who set the quota of {} (vsteer does not change a shared quota)",
                     q.cgroup
                 ),
+                None if config.manager.keeps_settings() => format!(
+                    "check whether the limit is intended; if not, run: vsteer plan --set {}",
+                    shell_word(&format!("{}:limit=none", config.name))
+                ),
                 None => {
                     "check whether the quota is intended; if not, raise it (vsteer plan --only quota)".into()
                 }
             },
+            ..Finding::default()
         });
     }
     findings

@@ -1,33 +1,40 @@
 //! Is a VM's memory on another NUMA node than its vCPUs?
 
-use super::{Context, Finding, Rule, percent};
+use super::{Context, Finding, Measure, Rule, percent};
 use crate::model::VmModel;
 
-pub const RULE: Rule =
-    Rule { name: "memory_remote", doc: "a VM's memory is on another NUMA node than its vCPUs", check };
+pub const RULE: Rule = Rule {
+    name: "memory_remote",
+    doc: "a VM's memory is on another NUMA node than its vCPUs",
+    explains: &[Measure::LocalMemory],
+    check,
+};
+
+/// A VM with a smaller run share hardly suffers.
+const RUNS: f64 = 0.05;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let nodes = c.config.topology.nodes();
-    if nodes.iter().filter(|n| !n.cpus.is_empty()).count() < 2 {
-        return Vec::new();
-    }
-    let mut findings = Vec::new();
-    for (_, vm) in c.vms() {
-        let run: f64 = vm.vcpus_or_group().0.run.unwrap_or(0.0);
-        if run < 0.05 {
-            continue;
-        }
-        let Some(local) = vm.memory_local.or_else(|| local(c, vm, run)) else { continue };
-        if local >= c.thresholds.memory_local {
-            continue;
-        }
-        findings.push(finding(c, vm, run, local));
-    }
-    findings
+    let remote =
+        |vm: &VmModel| Some(finding(c, vm, local(c, vm).filter(|l| *l < c.thresholds.memory_local)?));
+    c.vms().filter_map(|(_, vm)| remote(vm)).collect()
+}
+
+fn run(vm: &VmModel) -> f64 {
+    vm.vcpus_or_group().0.run.unwrap_or(0.0)
+}
+
+/// Local part of the VM's memory: what the hypervisor says, else what vCPUs and pages tell. `None` if unknown, and for a VM
+/// that hardly runs.
+pub(super) fn local(c: &Context<'_>, vm: &VmModel) -> Option<f64> {
+    let nodes = || c.config.topology.nodes().iter().filter(|n| !n.cpus.is_empty());
+    // Files of esxtop do not tell the nodes, but how much memory is local.
+    let has_several = nodes().count() > 1 || nodes().any(|n| n.assumed) && vm.memory_local.is_some();
+    let told = vm.memory_local.or_else(|| of_pages(c, vm, run(vm)));
+    told.filter(|_| has_several && run(vm) >= RUNS)
 }
 
 /// Local part of the VM's memory accesses, if each vCPU accesses all memory evenly; `None` if unknown.
-fn local(c: &Context<'_>, vm: &VmModel, run: f64) -> Option<f64> {
+fn of_pages(c: &Context<'_>, vm: &VmModel, run: f64) -> Option<f64> {
     let memory = vm.memory_by_node.as_ref()?;
     let total: u64 = memory.iter().map(|(_, b)| b).sum();
     let nodes = vm
@@ -40,7 +47,8 @@ fn local(c: &Context<'_>, vm: &VmModel, run: f64) -> Option<f64> {
     (total > 0).then(|| nodes.sum::<f64>() / run)
 }
 
-fn finding(c: &Context<'_>, vm: &VmModel, run: f64, local: f64) -> Finding {
+fn finding(c: &Context<'_>, vm: &VmModel, local: f64) -> Finding {
+    let run = run(vm);
     Finding {
         rule: RULE.name.to_owned(),
         vm: Some(vm.id.clone()),
@@ -50,17 +58,27 @@ fn finding(c: &Context<'_>, vm: &VmModel, run: f64, local: f64) -> Finding {
             vm.name,
             100.0 * (1.0 - local)
         ),
-        explanation:
-            "The vCPUs run on one node and memory pages are on another, so each cache miss crosses nodes. \
-                vsteer takes the pCPU on which a vCPU last ran as its place."
-                .into(),
+        explanation: format!(
+            "The vCPUs run on one node and memory pages are on another, so each cache miss crosses nodes.{}",
+            if vm.memory_local.is_some() {
+                ""
+            } else {
+                " vsteer takes the pCPU on which a vCPU last ran as its place."
+            }
+        ),
         evidence: vec![percent("local share of this VM's memory", local, Some(c.thresholds.memory_local))],
         // A remote miss costs about 50 % more than a local one. The number of misses is not measured.
         loss_pcpus: 0.1 * run * (1.0 - local),
         disproved_by: "the vCPUs return to the node of their memory by themselves (watch N%L for a minute)"
             .into(),
-        next: "pin the vCPUs to the node of the memory, or bind the memory to the vCPUs' node (a rollback \
-            does not move pages back)"
-            .into(),
+        next: if c.config.vm(&vm.id).is_some_and(|v| v.manager.keeps_settings()) {
+            "see whether ESXi still moves the memory (esxtop, key m, fields NUMA: N%L rises); if not, give the VM vCPUs and \
+                memory that fit one node (vsteer numa)"
+        } else {
+            "pin the vCPUs to the node of the memory, or bind the memory to the vCPUs' node (a rollback \
+                does not move pages back)"
+        }
+        .into(),
+        ..Finding::default()
     }
 }

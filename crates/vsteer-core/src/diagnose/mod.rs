@@ -2,26 +2,35 @@
 //!
 //! A rule is one file and one line in [`RULES`]: a pure function of configuration and model. Each finding carries its
 //! evidence and an observation that would disprove it. If a value that a rule needs was not measured, the rule finds
-//! nothing. The rule `not_measured` lists all such values once. Findings are sorted by the pCPU time lost.
+//! nothing. The rule `not_measured` lists all such values once.
+//!
+//! Findings form a tree (`causes.rs`): a cause, and below it the symptoms that it explains. A VM that exceeds a threshold
+//! always has a line: below the cause that a rule found, or as a finding of its own, whose cause is unknown. Causes are
+//! sorted by the pCPU time lost that no cause of fewer VMs explains.
 
 mod boost_starved;
+mod causes;
 mod dead_weight;
 mod driver_starved;
 mod emulator_starved;
 mod host_process;
 mod idle_group;
+mod isolated;
 mod limited;
+mod long_wait;
 mod memory_remote;
 mod no_home_node;
 mod node_overloaded;
 mod noisy_neighbour;
 mod not_measured;
 mod nothing_wrong;
+mod over_threshold;
 mod overcommitted;
 mod pcpus_overloaded;
 mod pinned_busy;
 mod realtime_limited;
 mod runs_slowly;
+mod shared_core;
 mod stalled;
 mod timers_refused;
 mod too_many_vcpus;
@@ -48,8 +57,27 @@ pub struct Evidence {
     pub against: Option<f64>,
 }
 
+/// What a threshold limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Ready time, per vCPU or per group.
+    Ready,
+    /// Co-stop, per vCPU or per group.
+    CoStop,
+    /// Time that a quota or a budget holds the VM.
+    Limited,
+    /// From a wake-up to the pCPU.
+    WakeLatency,
+    /// The local share of the memory.
+    LocalMemory,
+    /// Waits of threads that serve the VM's devices.
+    Devices,
+}
+
 /// One finding of a rule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Finding {
     /// Name of the rule that found it ([`Rule::name`]).
     pub rule: String,
@@ -67,6 +95,25 @@ pub struct Finding {
     pub disproved_by: String,
     /// Recommended next step.
     pub next: String,
+    /// The measures that it explains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub measures: Vec<Measure>,
+    /// The VMs that it concerns; with `vm`, that one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vms: Vec<VmId>,
+    /// What these VMs wait for, as it is printed: a VM, a thread, a container, pCPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub culprit: Option<String>,
+    /// What it explains: findings that are no causes of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub symptoms: Vec<Finding>,
+}
+
+impl Finding {
+    /// This finding and all that it explains.
+    pub fn all(&self) -> Box<dyn Iterator<Item = &Finding> + '_> {
+        Box::new(std::iter::once(self).chain(self.symptoms.iter().flat_map(Finding::all)))
+    }
 }
 
 /// Input of every rule.
@@ -109,32 +156,69 @@ impl<'a> Context<'a> {
         ]
     }
 
-    /// The thresholds that a VM exceeds, as evidence. Each entry says whether its threshold is per vCPU or per group.
+    /// The thresholds of waits that a VM exceeds, as evidence. Each entry says whether its threshold is per vCPU or per
+    /// group.
     pub fn exceeded(&self, vm: &VmModel) -> Vec<Evidence> {
+        self.waits_over(vm).into_iter().map(|(_, evidence)| evidence).collect()
+    }
+
+    /// Every threshold that a VM exceeds.
+    pub fn over(&self, vm: &VmModel) -> Vec<(Measure, Evidence)> {
+        let t = &self.thresholds;
+        let mut over = self.waits_over(vm);
+        let limited = vm.limited_per_vcpu().filter(|is| *is > t.limited_per_vcpu);
+        over.extend(
+            limited.map(|is| (Measure::Limited, percent("limited per vCPU", is, Some(t.limited_per_vcpu)))),
+        );
+        let local = memory_remote::local(self, vm).filter(|is| *is < t.memory_local);
+        over.extend(local.map(|is| {
+            (Measure::LocalMemory, percent("local share of the memory", is, Some(t.memory_local)))
+        }));
+        over
+    }
+
+    fn waits_over(&self, vm: &VmModel) -> Vec<(Measure, Evidence)> {
+        use Measure::{CoStop, Ready};
         let t = &self.thresholds;
         let counted = vm.vcpu_threads().next().is_some();
         let sleeper = counted && delay::is_sleeper(vm, t);
         let sleeper_waits = delay::waits_per_vcpu(vm).filter(|_| sleeper);
+        let costop = vm.per_vcpu(|s| s.costop).unwrap_or(0.0);
+        let of_sleeper = if costop > vm.per_vcpu(waited).unwrap_or(0.0) { CoStop } else { Ready };
         let [ready_group, costop_group] = self.of_paper(vm);
         let checks = [
-            ("ready per vCPU (published threshold, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
-            ("ready per vCPU of a VM that mostly sleeps", sleeper_waits, t.ready_sleeper),
-            ready_group,
-            ("co-stop per vCPU (published threshold, warning)", vm.per_vcpu(|s| s.costop), t.costop_per_vcpu),
-            costop_group,
+            (Ready, "ready per vCPU (published threshold, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
+            (
+                of_sleeper,
+                "ready and co-stop per vCPU of a VM that mostly sleeps",
+                sleeper_waits,
+                t.ready_sleeper,
+            ),
+            (Ready, ready_group.0, ready_group.1, ready_group.2),
+            (
+                CoStop,
+                "co-stop per vCPU (published threshold, warning)",
+                vm.per_vcpu(|s| s.costop),
+                t.costop_per_vcpu,
+            ),
+            (CoStop, costop_group.0, costop_group.1, costop_group.2),
         ];
         let late = vm.wake_latency.filter(|_| delay::wakes_late(vm, t));
-        let late =
-            late.map(|l| millis("wake-up to running, 99th percentile", l.p99_ns, Some(t.wake_p99_of(vm))));
-        let over = checks.into_iter().filter_map(|(what, is, most)| Some((what, is?, most)));
+        let late = late.map(|l| {
+            let most = Some(t.wake_p99_of(vm));
+            (Measure::WakeLatency, millis("wake-up to running, 99th percentile", l.p99_ns, most))
+        });
         let over =
-            over.filter(|(_, is, most)| is > most).map(|(what, is, most)| percent(what, is, Some(most)));
+            checks.into_iter().filter_map(|(measure, what, is, most)| Some((measure, what, is?, most)));
+        let over = over
+            .filter(|(_, _, is, most)| is > most)
+            .map(|(measure, what, is, most)| (measure, percent(what, is, Some(most))));
         over.chain(late).collect()
     }
 
     /// Does this VM wait more than the thresholds allow?
     pub fn waits(&self, vm: &VmModel) -> bool {
-        !self.exceeded(vm).is_empty()
+        !self.waits_over(vm).is_empty()
     }
 
     /// Does this VM wait according to the published flowchart, which has thresholds per group only?
@@ -193,41 +277,65 @@ pub struct Rule {
     pub name: &'static str,
     /// One line that says what the rule looks for.
     pub doc: &'static str,
+    /// Which exceeded thresholds it explains.
+    pub explains: &'static [Measure],
     /// Returns the findings; empty if the problem is absent or was not measured.
     pub check: fn(&Context<'_>) -> Vec<Finding>,
 }
 
-/// Every rule. `nothing_wrong` and `not_measured` describe the whole host and run last.
+/// Every rule. A rule explains what those after it find of the same VMs, so causes that one setting removes come before
+/// those of the whole host, and these before symptoms.
 pub const RULES: &[Rule] = &[
-    pcpus_overloaded::RULE,
-    node_overloaded::RULE,
-    pinned_busy::RULE,
-    emulator_starved::RULE,
-    driver_starved::RULE,
-    dead_weight::RULE,
-    boost_starved::RULE,
-    weight_starved::RULE,
-    idle_group::RULE,
     limited::RULE,
     realtime_limited::RULE,
+    idle_group::RULE,
+    isolated::RULE,
+    pinned_busy::RULE,
+    node_overloaded::RULE,
+    boost_starved::RULE,
+    dead_weight::RULE,
+    weight_starved::RULE,
     timers_refused::RULE,
-    too_many_vcpus::RULE,
+    host_process::RULE,
+    pcpus_overloaded::RULE,
+    driver_starved::RULE,
+    emulator_starved::RULE,
+    noisy_neighbour::RULE,
     memory_remote::RULE,
     no_home_node::RULE,
-    noisy_neighbour::RULE,
-    host_process::RULE,
+    too_many_vcpus::RULE,
+    long_wait::RULE,
+    shared_core::RULE,
     runs_slowly::RULE,
     stalled::RULE,
     overcommitted::RULE,
+    over_threshold::RULE,
     nothing_wrong::RULE,
     not_measured::RULE,
 ];
 
-/// All findings, largest loss first.
+/// All causes, largest loss first, each with what it explains.
 pub fn diagnose(config: &HostConfig, model: &HostModel, thresholds: Thresholds) -> Vec<Finding> {
     let context = Context { config, model, thresholds };
-    let mut findings: Vec<Finding> = RULES.iter().flat_map(|r| (r.check)(&context)).collect();
-    // The sort is stable: findings with the same loss keep the order of the rules.
-    findings.sort_by(|a, b| b.loss_pcpus.total_cmp(&a.loss_pcpus));
-    findings
+    let mut findings = Vec::new();
+    for rule in RULES {
+        findings.extend((rule.check)(&context).into_iter().map(|mut f| {
+            if f.vms.is_empty() {
+                f.vms.extend(f.vm.clone());
+            }
+            if f.measures.is_empty() {
+                f.measures = rule.explains.to_vec();
+            }
+            f
+        }));
+    }
+    causes::tree(&context, findings)
+}
+
+/// Name of the rule that lists what was not measured.
+pub const NOT_MEASURED: &str = not_measured::RULE.name;
+
+/// All findings, causes and symptoms alike, without the lines of VMs.
+pub fn flat(causes: &[Finding]) -> impl Iterator<Item = &Finding> {
+    causes.iter().flat_map(Finding::all)
 }

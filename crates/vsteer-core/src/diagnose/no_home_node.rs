@@ -6,8 +6,12 @@
 
 use super::{Context, Finding, Rule, count, percent};
 
-pub const RULE: Rule =
-    Rule { name: "no_home_node", doc: "a Xen domain may run on several NUMA nodes and prefers none", check };
+pub const RULE: Rule = Rule {
+    name: "no_home_node",
+    doc: "a Xen domain may run on several NUMA nodes and prefers none",
+    explains: &[],
+    check,
+};
 
 /// A domain with a smaller run share hardly suffers.
 const RUNS: f64 = 0.05;
@@ -53,6 +57,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 dmesg)"
                 .into(),
             next: "set soft affinity to the node of the memory: xl vcpu-pin DOMAIN all all NODE-PCPUS".into(),
+            ..Finding::default()
         });
     }
     findings

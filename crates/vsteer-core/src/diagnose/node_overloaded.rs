@@ -10,7 +10,7 @@
 //! paper). That node is then overloaded beside an idle one, and moved VMs return unless a node affinity keeps them
 //! away.
 
-use super::{Context, Evidence, Finding, Rule, count};
+use super::{Context, Evidence, Finding, Measure, Rule, count};
 use crate::model::VmModel;
 use crate::numa::flowchart::{End, Walk};
 use crate::numa::load::Load;
@@ -20,6 +20,7 @@ use crate::plural::pcpus;
 pub const RULE: Rule = Rule {
     name: "node_overloaded",
     doc: "a NUMA node carries more vCPUs than it has cores, and its VMs wait",
+    explains: &[Measure::Ready, Measure::CoStop, Measure::WakeLatency],
     check,
 };
 
@@ -90,10 +91,12 @@ fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
             .into(),
         evidence: waiting.iter().flat_map(|vm| c.exceeded(vm)).collect(),
         loss_pcpus: 0.0,
+        vms: waiting.iter().map(|vm| vm.id.clone()).collect(),
         disproved_by: "each of these VMs is alone on its node".into(),
         next: "write home_nodes for each VM into host.toml beside the file: the value NHN on esxtop's \
             memory screen (m, f, NUMA)"
             .into(),
+        ..Finding::default()
     })
 }
 
@@ -159,10 +162,12 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             ),
             evidence,
             loss_pcpus: waiting.iter().map(|(_, vm)| c.ready(vm)).sum(),
+            vms: waiting.iter().map(|(_, vm)| vm.id.clone()).collect(),
             disproved_by: "the ready time does not change after one of these VMs moved to an idle \
                 node"
                 .into(),
             next: next(c, &load),
+            ..Finding::default()
         })
     };
     (0..load.nodes.len()).filter_map(of_node).chain(homeless(c, &load)).collect()

@@ -1,11 +1,16 @@
 //! Which VM does a waiting VM wait for? The blame matrix names the culprit.
 
 use super::stalled;
-use super::{Context, Evidence, Finding, Rule, percent};
+use super::{Context, Evidence, Finding, Measure, Rule, percent};
 use crate::model::VmModel;
 use crate::nouns::{Culprit, VmConfig};
 
-pub const RULE: Rule = Rule { name: "noisy_neighbour", doc: "one VM makes another wait", check };
+pub const RULE: Rule = Rule {
+    name: "noisy_neighbour",
+    doc: "one VM makes another wait",
+    explains: &[Measure::Ready, Measure::WakeLatency],
+    check,
+};
 
 /// A culprit is named if it causes more than this part of the VM's ready time.
 const PART: f64 = 0.25;
@@ -43,6 +48,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 rule: RULE.name.to_owned(),
                 vm: Some(vm.id.clone()),
                 title: format!("VM {:?} waits for VM {:?}", vm.name, c.name(culprit)),
+                culprit: Some(c.culprit(&b.culprit)),
                 explanation: "While this VM was ready, threads of the other VM occupied the pCPUs that it \
                     queued on."
                     .into(),
@@ -53,6 +59,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                     .into(),
                 next: "run vsteer plan: it says whether another weight, or other pCPUs, would help this VM"
                     .into(),
+                ..Finding::default()
             });
         }
     }

@@ -2,8 +2,12 @@
 
 use super::{Context, Finding, Rule};
 
-pub const RULE: Rule =
-    Rule { name: "not_measured", doc: "quantities that were not measured, and how to measure them", check };
+pub const RULE: Rule = Rule {
+    name: "not_measured",
+    doc: "quantities that were not measured, and how to measure them",
+    explains: &[],
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     if c.model.missing.is_empty() {
@@ -25,5 +29,6 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         loss_pcpus: 0.0,
         disproved_by: "the recording contains these quantities".into(),
         next: next.into(),
+        ..Finding::default()
     }]
 }

@@ -10,18 +10,17 @@ pub const RULE: Rule = Rule {
     name: "nothing_wrong",
     doc: "no VM waits for a CPU, so the cause of slowness \
     is elsewhere",
+    explains: &[],
     check,
 };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let held =
-        |vm: &crate::model::VmModel| vm.limited_per_vcpu().unwrap_or(0.0) > c.thresholds.limited_per_vcpu;
     let uncounted = |vm: &crate::model::VmModel| {
         let (shares, _) = vm.vcpus_or_group();
         shares.ready.or(shares.wait).is_none()
     };
     let devices_wait = |vm: &crate::model::VmModel| vm.threads.iter().any(|t| emulator_starved::waits(c, t));
-    let any = |vm: &crate::model::VmModel| c.waits(vm) || held(vm) || uncounted(vm) || devices_wait(vm);
+    let any = |vm: &crate::model::VmModel| !c.over(vm).is_empty() || uncounted(vm) || devices_wait(vm);
     if c.vms().next().is_none() || c.vms().any(|(_, vm)| any(vm)) {
         return Vec::new();
     }
@@ -41,5 +40,6 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         loss_pcpus: 0.0,
         disproved_by: "a recording of the slow moment shows ready time (vsteer record --ring)".into(),
         next: "check the guest's run queue and swap, the storage latency and the network".into(),
+        ..Finding::default()
     }]
 }

@@ -2,9 +2,14 @@
 //!
 //! The ratio alone is not a problem: idle vCPUs cost nothing. The rule reports it only if VMs wait.
 
-use super::{Context, Finding, Rule, count, percent};
+use super::{Context, Finding, Measure, Rule, count, percent};
 
-pub const RULE: Rule = Rule { name: "overcommitted", doc: "more vCPUs than pCPUs, and VMs wait", check };
+pub const RULE: Rule = Rule {
+    name: "overcommitted",
+    doc: "more vCPUs than pCPUs, and VMs wait",
+    explains: &[Measure::Ready, Measure::CoStop, Measure::WakeLatency],
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let pcpus = c.model.pcpus.len();
@@ -27,7 +32,9 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         ],
         // This finding is the cause of other findings, so it ranks below them.
         loss_pcpus: waiting * 0.5,
+        vms: c.vms().filter(|(_, vm)| c.waits(vm)).map(|(_, vm)| vm.id.clone()).collect(),
         disproved_by: "half of the VMs are stopped, and the others wait as much as before".into(),
         next: "see the other findings: they name each waiting VM and what it waits for".into(),
+        ..Finding::default()
     }]
 }

@@ -2,27 +2,46 @@
 //!
 //! Then they are overloaded and no placement on them helps: some VM must get less CPU time or move.
 
-use super::{Context, Finding, Rule, count, percent};
+use super::{Context, Finding, Measure, Rule, count, percent};
 use crate::CpuSet;
+use crate::nouns::VmId;
 use crate::plural::pcpus;
 use std::collections::BTreeMap;
 
-pub const RULE: Rule =
-    Rule { name: "pcpus_overloaded", doc: "all pCPUs that waiting VMs may use are busy", check };
+pub const RULE: Rule = Rule {
+    name: "pcpus_overloaded",
+    doc: "all pCPUs that waiting VMs may use are busy",
+    explains: &[Measure::Ready, Measure::CoStop, Measure::WakeLatency, Measure::Devices],
+    check,
+};
+
+/// The VMs that may use one set of pCPUs.
+#[derive(Default)]
+struct Waiting {
+    /// Those that wait, and their names.
+    vms: Vec<(VmId, String)>,
+    ready: f64,
+    costop: f64,
+    /// That of all.
+    demand: f64,
+}
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let mut by_set: BTreeMap<CpuSet, (Vec<String>, f64, f64)> = BTreeMap::new();
+    let mut by_set: BTreeMap<CpuSet, Waiting> = BTreeMap::new();
     for (config, vm) in c.vms() {
         let set = config.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
         let entry = by_set.entry(set).or_default();
-        entry.2 += vm.vcpus.demand().unwrap_or(0.0);
+        entry.demand += vm.vcpus.demand().unwrap_or(0.0);
         if c.waits(vm) {
-            entry.0.push(vm.name.clone());
-            entry.1 += c.ready(vm);
+            entry.vms.push((vm.id.clone(), vm.name.clone()));
+            entry.ready += c.ready(vm);
+            entry.costop += vm.vcpus_or_group().0.costop.unwrap_or(0.0);
         }
     }
     let mut findings = Vec::new();
-    for (set, (names, ready, demand)) in by_set {
+    for (set, Waiting { vms, ready, costop, demand }) in by_set {
+        let (vms, names): (Vec<VmId>, Vec<String>) = vms.into_iter().unzip();
+
         let busy: Vec<f64> = c.model.pcpus.iter().filter(|p| set.contains(p.cpu)).map(|p| p.busy).collect();
         let mean = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
         if names.is_empty() || busy.is_empty() || mean < c.thresholds.pcpu_busy {
@@ -38,12 +57,19 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                     wait at every wake-up.",
                 pcpus(&set)
             ),
-            evidence: vec![
+            evidence: [
                 percent("busy share of these pCPUs", mean, Some(c.thresholds.pcpu_busy)),
                 count("demand of the VMs", demand, "pCPUs", Some(busy.len() as f64)),
                 percent("ready share of the waiting VMs, summed over vCPUs", ready, None),
-            ],
-            loss_pcpus: ready,
+            ]
+            .into_iter()
+            .chain(
+                (costop > 0.0)
+                    .then(|| percent("co-stop share of these VMs, summed over vCPUs", costop, None)),
+            )
+            .collect(),
+            loss_pcpus: ready + costop,
+            vms,
             disproved_by:
                 "the pCPUs idle while these VMs are ready (in vsteer top, key b, they then wait for \
                 \"placement\")"
@@ -51,6 +77,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             next: "run vsteer plan to see which VMs can wait; otherwise move a VM away or give it fewer \
                 vCPUs"
                 .into(),
+            ..Finding::default()
         });
     }
     findings

@@ -1,11 +1,15 @@
 //! Is a VM pinned to busy pCPUs while other pCPUs idle?
 
-use super::{Context, Finding, Rule, count, percent};
+use super::{Context, Finding, Measure, Rule, count, percent};
 use crate::CpuSet;
 use crate::plural::pcpus;
 
-pub const RULE: Rule =
-    Rule { name: "pinned_busy", doc: "a pin keeps a VM on busy pCPUs while other pCPUs idle", check };
+pub const RULE: Rule = Rule {
+    name: "pinned_busy",
+    doc: "a pin keeps a VM on busy pCPUs while other pCPUs idle",
+    explains: &[Measure::Ready, Measure::CoStop, Measure::WakeLatency],
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let anybodys = c.config.housekeeping();
@@ -46,8 +50,10 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 count("idle time on pCPUs that the VM may not use", idle_elsewhere, "pCPUs", None),
             ],
             loss_pcpus: c.ready(vm),
+            culprit: Some(format!("{}, to which they are pinned", pcpus(&pinned))),
             disproved_by: "the ready time does not change without the pin".into(),
             next: "run: vsteer plan --only unpin".into(),
+            ..Finding::default()
         });
     }
     findings

@@ -6,12 +6,16 @@
 //!
 //! Source: `Documentation/scheduler/sched-rt-group.rst`, kernel/sched/rt.c (Linux 6.12).
 
-use super::{Context, Finding, Rule, count, percent};
+use super::{Context, Finding, Measure, Rule, count, percent};
 use crate::model::VmModel;
 use crate::nouns::{RtBudget, SchedClass, VmConfig, VmThread};
 
-pub const RULE: Rule =
-    Rule { name: "realtime_limited", doc: "a budget for real-time threads throttles a VM", check };
+pub const RULE: Rule = Rule {
+    name: "realtime_limited",
+    doc: "a budget for real-time threads throttles a VM",
+    explains: &[Measure::Limited, Measure::WakeLatency],
+    check,
+};
 
 /// The VM's real-time threads that obey budgets. Deadline threads have their own.
 fn realtime(config: &VmConfig) -> impl Iterator<Item = &VmThread> {
@@ -74,6 +78,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 None => "raise kernel.sched_rt_runtime_us, or give the threads an ordinary class (chrt -o -p 0 TID)"
                     .into(),
             },
+            ..Finding::default()
         });
     }
     findings

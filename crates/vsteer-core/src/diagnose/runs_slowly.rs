@@ -5,6 +5,7 @@ use super::{Context, Finding, Rule, percent};
 pub const RULE: Rule = Rule {
     name: "runs_slowly",
     doc: "time is stolen from the host, or interrupts take a VM's run time",
+    explains: &[],
     check,
 };
 
@@ -33,6 +34,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             loss_pcpus: stolen.iter().sum(),
             disproved_by: "the steal column of /proc/stat does not grow".into(),
             next: "diagnose the hypervisor below; no change on this host recovers stolen time".into(),
+            ..Finding::default()
         });
     }
     for (_, vm) in c.vms() {
@@ -54,6 +56,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 loss_pcpus: overlap,
                 disproved_by: "the overlap stays the same after the interrupts moved to other pCPUs".into(),
                 next: "move device interrupts and receive queues to other pCPUs".into(),
+                ..Finding::default()
             });
         }
     }

@@ -9,8 +9,12 @@ use super::{Context, Evidence, Finding, Rule, percent};
 use crate::model::VmModel;
 use crate::nouns::PressureShares;
 
-pub const RULE: Rule =
-    Rule { name: "stalled", doc: "a VM stalls on I/O or on memory, and hardly waits for a CPU", check };
+pub const RULE: Rule = Rule {
+    name: "stalled",
+    doc: "a VM stalls on I/O or on memory, and hardly waits for a CPU",
+    explains: &[],
+    check,
+};
 
 /// What a VM waits for instead of a CPU.
 struct Cause {
@@ -77,6 +81,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 loss_pcpus: share,
                 disproved_by: format!("the total of {} in the VM's cgroup does not grow", cause.file),
                 next: cause.next.to_owned(),
+                ..Finding::default()
             });
         }
     }

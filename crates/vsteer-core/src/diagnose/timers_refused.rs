@@ -4,13 +4,14 @@
 //! gives runs into debt. In debt its timers wait like any other work. The same happens if timers end too soon after
 //! each other, or if the VM's quota is used up.
 
-use super::{Context, Finding, Rule, count, percent};
+use super::{Context, Finding, Measure, Rule, count, percent};
 use crate::model::VmModel;
 use crate::nouns::TimerCounts;
 
 pub const RULE: Rule = Rule {
     name: "timers_refused",
     doc: "a VM exceeds its credit, so its timers are served late or refused",
+    explains: &[Measure::WakeLatency],
     check,
 };
 
@@ -62,5 +63,6 @@ fn finding(c: &Context<'_>, vm: &VmModel) -> Option<Finding> {
         loss_pcpus: c.ready(vm),
         disproved_by: "with twice the weight, the share of refused or late timers stays the same".into(),
         next: next.to_owned(),
+        ..Finding::default()
     })
 }

@@ -5,8 +5,12 @@
 use super::{Context, Finding, Rule, count, percent};
 use crate::plural::counted;
 
-pub const RULE: Rule =
-    Rule { name: "too_many_vcpus", doc: "a VM has more vCPUs than it uses, and the vCPUs lag", check };
+pub const RULE: Rule = Rule {
+    name: "too_many_vcpus",
+    doc: "a VM has more vCPUs than it uses, and the vCPUs lag",
+    explains: &[],
+    check,
+};
 
 /// A VM has the right size if its vCPUs are busy for at least this share on average.
 const FILL: f64 = 0.7;
@@ -47,6 +51,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 "record a whole day; if the demand is as low all day, give the VM {} at its next start",
                 counted(needs, "vCPU")
             ),
+            ..Finding::default()
         });
     }
     findings

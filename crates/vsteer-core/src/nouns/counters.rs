@@ -196,6 +196,10 @@ counters! {
     share lag_ns => lag,
         "Ready while a sibling vCPU ran, ns (a part of ready).", "Ready while a sibling vCPU ran (part of \
             ready).";
+    share waking_ns => waking (own),
+        "Ready while the wake-up was on its way to another pCPU, ns (a part of ready). The kernel's run delay begins \
+            when it arrives.",
+        "Ready while the wake-up was on its way to another pCPU (part of ready).";
     share overlap_ns => overlap,
         "Interrupts and softirqs served while this thread was current, ns (a part of run).",
         "Interrupts served on its time (part of run).";

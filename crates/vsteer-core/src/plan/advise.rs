@@ -5,8 +5,8 @@
 //! least. If two are equal, it chooses the gentler action. Without a delayed VM or a proposal the plan is empty and
 //! its title says why.
 //!
-//! The rules: no VM's work rate falls by more than [`Limits::work_loss`], and no VM's ready share grows by more than
-//! [`Limits::ready_growth`].
+//! The rules: no VM's work rate falls by more than [`Limits::work_loss`], no VM's ready share grows by more than
+//! [`Limits::ready_growth`], and no VM wakes up much later, where the forecast tells that.
 
 use super::action::{ACTIONS, Action, Context};
 use super::{Alternative, Plan, Stage};
@@ -41,12 +41,26 @@ fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
     })
 }
 
-/// The rule that the forecast breaks, as text; `None` if it keeps both rules.
+/// A 99th percentile of wake-ups may grow by less than this factor, and up to so many ns by any.
+const LATER: f64 = 1.5;
+const LATE_NS: f64 = 1e6;
+
+/// The rule that the forecast breaks, as text; `None` if it keeps the rules.
 fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
     forecast.vms.iter().find_map(|f: &VmForecast| {
         let loss = 1.0 - f.work_ratio();
         if loss > limits.work_loss && f.run_before > 0.02 {
             return Some(format!("VM {:?} would lose {:.0} % of its work", f.name, 100.0 * loss));
+        }
+        if let (Some(was), Some(will)) = (f.wake_p99_ns_before, f.wake_p99_ns_after.map(|p99| p99.likely))
+            && will > LATE_NS
+            && will > LATER * was
+        {
+            let [was, will] = [was, will].map(|ns| ns / 1e6);
+            let name = &f.name;
+            return Some(format!(
+                "VM {name:?} would wake up later: 99th percentile {will:.1} ms instead of {was:.1} ms"
+            ));
         }
         let growth = f.ready_after.likely - f.ready_before;
         (growth > limits.ready_growth).then(|| {
@@ -142,7 +156,8 @@ pub fn plan_by(
     if let Some(name) = only {
         known(name)?;
     }
-    let context = Context { config, model, limits, delayed: delayed(config, model, &limits) };
+    let context =
+        Context { config, model, limits, delayed: delayed(config, model, &limits), asked: only.is_some() };
     let unchanged = forecaster.forecast(&[])?;
     let (mut fit, mut alternatives) = proposals(&context, only, &unchanged, forecaster)?;
     let mut plan = match gentlest(&mut fit, waits(&context, &unchanged)) {

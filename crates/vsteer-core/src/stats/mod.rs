@@ -10,8 +10,8 @@
 
 pub mod distribution;
 
-pub use self::distribution::normal_quantile;
-use self::distribution::{chi_square_quantile, student_quantile};
+use self::distribution::chi_square_quantile;
+pub use self::distribution::{normal_quantile, student_quantile};
 use serde::{Deserialize, Serialize};
 
 /// Mean of a slice; `None` when empty.
@@ -128,10 +128,11 @@ impl Comparison {
         student_quantile(alpha, self.df) * self.standard_error
     }
 
-    /// The smallest difference that a test at `alpha` finds with probability `power`.
-    pub fn smallest_visible(&self, alpha: f64, power: f64) -> f64 {
+    /// The smallest difference that a test at `alpha` finds with probability `power`, if a difference up to `least` does not
+    /// count.
+    pub fn smallest_visible(&self, alpha: f64, power: f64, least: f64) -> f64 {
         let t_power = student_quantile(2.0 * (1.0 - power), self.df);
-        (student_quantile(alpha, self.df) + t_power) * self.standard_error
+        self.half_width(alpha).max(least) + t_power * self.standard_error
     }
 }
 
@@ -209,7 +210,7 @@ mod tests {
             let (a, b) = (ar(seed, 200, 0.5, 0.0), ar(seed + 10_000, 200, 0.5, 0.0));
             let c = compare(&a, &b).unwrap();
             alarms += usize::from(c.difference().abs() > c.half_width(0.05));
-            let planted = 2.0 * c.smallest_visible(0.05, 0.8);
+            let planted = 2.0 * c.smallest_visible(0.05, 0.8, 0.0);
             let moved: Vec<f64> = b.iter().map(|v| v + planted).collect();
             let c = compare(&a, &moved).unwrap();
             found += usize::from(c.difference().abs() > c.half_width(0.05));

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::collections::BTreeMap;
-use vsteer_core::diagnose::{Evidence, Finding, diagnose};
+use vsteer_core::diagnose::{Evidence, Finding, diagnose, flat};
 use vsteer_core::model::{HostModel, PcpuModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::nouns::*;
 use vsteer_core::plan::Plan;
@@ -199,6 +199,11 @@ impl Host {
     }
 
     pub fn findings(&self) -> Vec<Finding> {
+        flat(&self.causes()).cloned().collect()
+    }
+
+    /// Findings that no other one explains.
+    pub fn causes(&self) -> Vec<Finding> {
         diagnose(&self.config, &self.model, Thresholds::default())
     }
 

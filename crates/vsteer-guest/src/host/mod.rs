@@ -27,6 +27,7 @@ pub use job::place;
 use job::{Case, Change, Event, Happens, Job, PERIOD_US, Start};
 use log::Log;
 use started::Started;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
@@ -292,6 +293,9 @@ fn measure(
         sleep_until(begin + case.record_s * SECOND_NS);
         command.end()?;
     }
+    if let Some(observer) = &observer {
+        observer.programs(folder)?;
+    }
     observer.map_or(Ok(()), Observer::end)
 }
 
@@ -327,6 +331,28 @@ impl Observer {
             sleep_until(now_ns() + LOOK_EVERY_NS);
         }
         Ok(observer)
+    }
+
+    /// Notes how often each of its eBPF programs ran and how long, ns: a line each. The kernel counts it if the case asks.
+    fn programs(&self, folder: &str) -> Result<(), String> {
+        let mut programs = BTreeMap::new();
+        let open = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.id()));
+        for entry in open.into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let value =
+                |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+            if let (Some(id), Some(runs), Some(ns)) =
+                (value("prog_id:"), value("run_cnt:"), value("run_time_ns:"))
+                && runs > 0
+            {
+                programs.insert(id, format!("runs={runs} ns={ns}\n"));
+            }
+        }
+        if programs.is_empty() {
+            return Ok(());
+        }
+        let (file, lines) = (format!("{folder}/programs"), programs.into_values().collect::<String>());
+        std::fs::write(&file, lines).map_err(|e| format!("writing {file}: {e}"))
     }
 
     /// Waits until it ends by itself.

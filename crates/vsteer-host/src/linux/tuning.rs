@@ -1,6 +1,6 @@
 //! Reads the settings of the kernel's fair class: its tick and slice, which every simulation of a scheduler
 //! needs. Also reads the CPUs that the scheduler does not balance and that are therefore idle on purpose, those without a
-//! tick, and whether the kernel is a PREEMPT_RT one.
+//! tick, whether the kernel is a PREEMPT_RT one, and whether it moves pages between NUMA nodes.
 //!
 //! No file contains the tick. It is the resolution of the coarse clocks (`man 2 clock_getres`: "the
 //! resolution of such clocks is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
@@ -23,6 +23,7 @@ const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
 const REALTIME: &str = "/sys/kernel/realtime";
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const VERSION: &str = "/proc/sys/kernel/version";
 
 /// Reads what it can. A captured tree has no tick.
@@ -35,12 +36,14 @@ pub fn read(root: &Root) -> FairTuning {
     let isolated = task::text(root, ISOLATED).and_then(|text| cpu_list(&text).ok()).unwrap_or_default();
     let nohz_full = task::text(root, NOHZ_FULL).and_then(|text| nohz_list(&text));
     let preempt_rt = preempt_rt(root);
+    let numa_balancing = task::text(root, NUMA_BALANCING).and_then(|text| balances(&text));
     FairTuning {
         hz: hz.flatten(),
         base_slice_ns: slice,
         isolated,
         nohz_full,
         preempt_rt,
+        numa_balancing,
         ..FairTuning::default()
     }
 }
@@ -48,6 +51,11 @@ pub fn read(root: &Root) -> FairTuning {
 /// A kernel that was started without `nohz_full=` may write `(null)`.
 fn nohz_list(text: &str) -> Option<CpuSet> {
     if text.trim() == "(null)" { Some(CpuSet::new()) } else { cpu_list(text).ok() }
+}
+
+/// A sum of modes; 1 moves pages to the threads that use them, 2 moves them between tiers of memory.
+fn balances(text: &str) -> Option<bool> {
+    text.trim().parse::<u32>().ok().map(|modes| modes & 1 == 1)
 }
 
 /// Patched kernels have the file before 6.18, and other kernels have none.
@@ -125,5 +133,9 @@ mod tests {
         write(VERSION, "#1 SMP PREEMPT\n");
         write(REALTIME, "1\n");
         assert_eq!(found().1, Some(true));
+        for (text, balances) in [("1\n", true), ("0\n", false), ("2\n", false), ("3\n", true)] {
+            write(NUMA_BALANCING, text);
+            assert_eq!(read(&root).numa_balancing, Some(balances), "{text}");
+        }
     }
 }

@@ -220,7 +220,8 @@ fn waits([ebpf, polled]: &[Vec<Batch>; 2], tid: Tid) -> Option<Waits> {
         .filter_map(|(a, b)| {
             let (seen, told) = (of(a)?, of(b)?);
             let c = &seen.counters;
-            let wait = c.ready_ns? + c.limited_ns?;
+            // The kernel's run delay begins when a wake-up arrives.
+            let wait = c.ready_ns? + c.limited_ns? - c.waking_ns?;
             (seen.waiting_ns? == 0).then_some((a.mono_ns as f64, wait as f64, told.counters.wait_ns? as f64))
         })
         .collect();

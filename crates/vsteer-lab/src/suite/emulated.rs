@@ -18,7 +18,7 @@
 //! is CFS (there limited time would need Linux 6.6, so it is not claimed), one boot after the other. Short:
 //! on the newest, two at a time.
 
-use super::{Bench, Case, Evidence, Findings, Minutes};
+use super::{Bench, Case, Evidence, Findings, Minutes, worst};
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::results::{CaseResult, Measured};
@@ -58,6 +58,9 @@ const APART: f64 = 0.05;
 /// work than one that burns. A sixth of the timers' run time is outside the guest, but only a fortieth of the
 /// burner's. If that were not measured, their times per unit would be 17 % apart.
 const UNITS_APART: f64 = 0.08;
+/// What an eBPF program takes at most, mean of its runs, and how often it must have run.
+const INSTRUCTIONS_MOST: f64 = 1_500.0;
+const RUNS_LEAST: f64 = 100.0;
 
 /// The cases of one boot.
 fn job(full: bool) -> Result<Job, Fault> {
@@ -71,6 +74,9 @@ fn job(full: bool) -> Result<Job, Fault> {
     // Sleeps of 70 us, alone on its pCPU. There KVM polls.
     text += "[[case]]\nname = \"poll\"\nrecord_s = 3\n\
              [[case.vm]]\nname = \"waker\"\nworkload = \"waker\"\ncpus = \"1\"\n";
+    text += &format!(
+        "[[case]]\nname = \"cost\"\nrecord_s = 3\n{pair}[case.set]\n\"/proc/sys/kernel/bpf_stats_enabled\" = \"1\"\n"
+    );
     if full {
         text += &format!("[[case]]\nname = \"quota\"\nrecord_s = 10\n{pair}quota_us = 30000\n");
         text += "[[case]]\nname = \"server\"\nrecord_s = 10\n\
@@ -91,6 +97,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         let kernel = format!("Linux {}", first.kernel.release);
         for case in &first.cases {
             figures.push(look(&kernel, case, &vsteer, *which == Which::Own, &mut findings)?);
+            if case.name == "cost" {
+                figures.push(hooks_are_short(&kernel, case, first.ns_per_instruction, &mut findings));
+            }
         }
         // GAP(boot-bytes): with three builds beside it, one of three pairs differed.
         let alike = first.sha256 == second.sha256;
@@ -109,6 +118,31 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     }
     findings.figures = json!(figures);
     Ok(findings)
+}
+
+/// How many instructions the eBPF programs take per run, by the clock that counts instructions.
+fn hooks_are_short(kernel: &str, case: &CaseResult, ns_each: u32, findings: &mut Findings) -> Value {
+    let file = case.recording.as_ref().expect("the case's jobs record").with_file_name("programs");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let number = |line: &str, key: &str| {
+        line.split(' ').find_map(|word| word.strip_prefix(key)?.parse::<f64>().ok()).unwrap_or(f64::NAN)
+    };
+    let each = |line: &str| {
+        let runs = number(line, "runs=");
+        (runs, number(line, "ns=") / runs / f64::from(ns_each))
+    };
+    let each: Vec<(f64, f64)> = text.lines().map(each).collect();
+    let often: Vec<f64> =
+        each.iter().filter(|(runs, _)| *runs >= RUNS_LEAST).map(|(_, instructions)| *instructions).collect();
+    let most = worst(often.iter().copied());
+    findings.claim_on(
+        format!("{kernel}: no eBPF program takes more than {INSTRUCTIONS_MOST} instructions per run"),
+        Evidence::count(often.len(), 3, "programs that ran often"),
+        most <= INSTRUCTIONS_MOST,
+        format!("at most {most:.0}, the kernel's looking at the clock included"),
+    );
+    let told = |(runs, each): &(f64, f64)| json!({ "runs": runs, "instructions": each });
+    json!({ "programs": each.iter().map(told).collect::<Vec<_>>() })
 }
 
 /// The job in two boots, the second on a busy machine: at full size one after the other, short both at once.

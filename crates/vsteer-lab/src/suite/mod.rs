@@ -13,6 +13,7 @@ mod display;
 mod emulated;
 mod experiments;
 mod findings;
+mod harmless;
 pub mod hostile;
 mod installed;
 mod judge;
@@ -132,6 +133,7 @@ pub const CASES: &[Case] = &[
     qemu_lines::CASE,
     libvirt_data::CASE,
     audit::CASE,
+    harmless::CASE,
     vsphere::CASE,
     vsphere::API,
     loops::CASE,

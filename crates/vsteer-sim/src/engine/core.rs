@@ -121,7 +121,7 @@ impl<W: Watch> Core<W> {
             lag_ns: vec![0; vcpus],
             first_pcpu,
             first_vcpu,
-            uniform: !smt && !remote,
+            uniform: !smt && !remote && host.pcpus.iter().all(|p| p.speed == 1000),
             smt,
             large: vcpus > LARGE,
             costly: costs.switch_ns > 0 || costs.cold_core_ns > 0 || costs.cold_llc_ns > 0,
@@ -296,11 +296,11 @@ impl<W: Watch> Core<W> {
     /// The speed of the vCPU on `p`, in 1/1,000.
     fn speed(&self, p: usize) -> u32 {
         let place = &self.host.pcpus[p];
-        let mut speed = 1000;
+        let mut speed = place.speed;
         if self.smt {
             let others = self.host.cores[place.core as usize].iter().filter(|s| *s != p);
             if others.into_iter().any(|s| self.running[s].vcpu != NONE) {
-                speed = self.host.costs.smt_speed;
+                speed = (speed * self.host.costs.smt_speed / 1000).max(1);
             }
         }
         let vm = &self.host.vms[self.hot[self.running[p].vcpu as usize].vm as usize];

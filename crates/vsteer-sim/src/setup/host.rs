@@ -3,7 +3,7 @@
 use super::{Costs, Group, Pcpu, Pool, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp};
 use crate::bits::Bits;
 use vsteer_core::nouns::{Quota, SchedClass};
-use vsteer_core::{CpuSet, Fault, FaultKind};
+use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
 
 /// Core, cache, node, socket and pool of a pCPU, as indexes of this host's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Place {
     pub socket: u32,
     /// Its CPU pool.
     pub pool: Pool,
+    /// Its speed while no sibling thread is busy, in 1/1,000.
+    pub speed: u32,
 }
 
 /// Properties of a vCPU that a policy may read.
@@ -203,6 +205,7 @@ impl Host {
                 node: node[i],
                 socket: socket[i],
                 pool: pool[i],
+                speed: if setup.costs.capacity { speed_of(t, cpus[i]) } else { 1000 },
             })
             .collect();
         check_costs(&setup.costs)?;
@@ -390,6 +393,12 @@ impl Host {
     pub fn allows(&self, v: Vcpu, p: Pcpu) -> bool {
         self.vcpus[v.i()].affinity.contains(p.i())
     }
+}
+
+/// By the capacity of its core, as the kernel compares cores: 1,024 is the largest.
+fn speed_of(topology: &Topology, cpu: u32) -> u32 {
+    let core = topology.cores().iter().find(|core| core.cpus.contains(cpu));
+    core.and_then(|core| core.capacity).map_or(1000, |capacity| (capacity * 1000 / 1024).clamp(1, 1000))
 }
 
 fn check_costs(costs: &Costs) -> Result<(), Fault> {

@@ -16,6 +16,9 @@ pub struct Diagnose {
     /// An unknown NAME lists all thresholds.
     #[arg(long, value_name = "NAME=VALUE", value_parser = named_threshold)]
     pub threshold: Vec<(String, f64)>,
+    /// Also say why quantities were not measured
+    #[arg(long)]
+    pub why: bool,
     #[command(flatten)]
     pub window: Window,
 }

@@ -85,10 +85,12 @@ pub enum PlanFormat {
 /// How a plan's forecasts are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Method {
-    /// Replay if the recording has context switches and a replay reproduces what was measured. Else fluid
+    /// Replay if the recording has context switches and a replay reproduces what was measured. Else counted, else fluid
     Auto,
     /// Simulate the recorded demands under the new settings. Needs `record --events`
     Replay,
+    /// Simulate threads that sleep and compute at random, as often and as long as was counted. Linux only
+    Counted,
     /// Compute fair shares, as if time were infinitely divisible
     Fluid,
     /// Simulate ESXi's co-scheduling. vsteer estimates each VM's demand from the samples. The default for VMs of a vSphere

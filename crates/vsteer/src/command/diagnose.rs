@@ -37,7 +37,7 @@ pub fn run(a: &Diagnose, mut thresholds: Thresholds, json: bool) -> Result<ExitC
     if json {
         text::print_json(&part.json());
     } else {
-        print!("{}", part.text());
+        print!("{}", part.text(a.why));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,8 +60,8 @@ impl Part {
         json!({ "window_s": self.seconds, "findings": self.findings, "model": self.model })
     }
 
-    fn text(&self) -> String {
-        text::findings(&self.findings, self.seconds, &self.model.collector)
+    fn text(&self, why: bool) -> String {
+        text::findings(&self.findings, self.seconds, &self.model.collector, why)
     }
 
     /// pCPU time that the worst finding says is lost.
@@ -95,7 +95,8 @@ fn several(a: &Diagnose, thresholds: Thresholds, json: bool) -> Result<ExitCode,
         let all: Vec<Value> = parts.iter().map(with_name).chain(faults).collect();
         text::print_json(&all);
     } else {
-        let of = |(name, part): &(String, Part)| format!("host {}\n{}", text::one_line(name), part.text());
+        let of =
+            |(name, part): &(String, Part)| format!("host {}\n{}", text::one_line(name), part.text(a.why));
         print!("{}", parts.iter().map(of).collect::<Vec<_>>().join("\n"));
     }
     Ok(failed.code())

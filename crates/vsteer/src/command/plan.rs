@@ -1,7 +1,8 @@
 //! `vsteer plan`: which change helps, and what does it do to each VM? A plan changes nothing.
 //!
 //! If the recording has context switches and a replay reproduces what was measured, forecasts come from replays. Else they
-//! come from fluid fair shares. The plan names the method, and standard error the reason.
+//! come from a simulation of threads that do at random what was counted, and where that is not possible from fluid fair
+//! shares. The plan names the method, and standard error the reason.
 //!
 //! GAP(control-in-command): which forecaster to use is still decided here.
 
@@ -14,7 +15,7 @@ use vsteer_core::forecast::Forecaster;
 use vsteer_core::forecast::fluid;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::HostConfig;
-use vsteer_core::plan::advise::{plan_by, plan_of};
+use vsteer_core::plan::advise::{plan as plan_by_fluid, plan_by, plan_of};
 use vsteer_core::plan::limits::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
 #[cfg(feature = "host")]
@@ -25,6 +26,7 @@ use vsteer_core::{Fault, FaultKind};
 #[cfg(feature = "host")]
 use vsteer_host::hypervisors::is_changed_there;
 use vsteer_sim::forecast::cosched::Cosched;
+use vsteer_sim::forecast::counted::CountedForecaster;
 use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 
 /// Plans. `thresholds`: those of the configuration.
@@ -44,7 +46,7 @@ pub fn run(a: &PlanArgs, thresholds: Thresholds, json: bool) -> Result<(), Fault
             by_replay(a, &recorded)?
         }
         Seen::Samples(stretch) if by_cosched_is_meant(a, &stretch.config)? => by_cosched(a, &stretch)?,
-        Seen::Samples(stretch) => by_fluid(a, &stretch, &stretch.model()?)?,
+        Seen::Samples(stretch) => by_samples(a, &stretch, &stretch.model()?)?,
     };
     if let Some(path) = &a.output {
         let text = serde_json::to_vec_pretty(&plan).expect("a plan is plain data");
@@ -149,7 +151,7 @@ fn look(a: &Asked<'_>) -> Result<Seen, Fault> {
             "first record some: vsteer record --events",
         ),
         (Some(_), Some(_)) if asked => refused("a replay needs the whole recording", "leave out --at"),
-        (Some(folder), None) if a.by != Method::Fluid => {
+        (Some(folder), None) if !matches!(a.by, Method::Fluid | Method::Counted) => {
             let recording = source::read(folder)?;
             match Recorded::of(&recording, folder) {
                 // Switches of a vsteer that recorded no wake-ups tell no demands either.
@@ -163,13 +165,58 @@ fn look(a: &Asked<'_>) -> Result<Seen, Fault> {
     }
 }
 
+/// By simulation, if that is asked for or possible.
+fn by_samples(a: &Asked<'_>, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
+    if a.by == Method::Fluid {
+        return by_fluid(a, stretch, model);
+    }
+    let interrupt = Interrupt::listen();
+    let mut go_on = || {
+        progress_of("simulating changes", 0.5, "");
+        !interrupt.is_set()
+    };
+    let plan = counted(stretch, model, &mut go_on)
+        .and_then(|told| chosen(a, stretch, model, &mut told.asking(&mut go_on)));
+    progress_done();
+    match plan {
+        Err(fault) if a.by != Method::Counted && fault.kind == FaultKind::Unsupported => {
+            eprintln!("vsteer: forecasting by fluid fair shares: {fault}");
+            by_fluid(a, stretch, model)
+        }
+        other => other,
+    }
+}
+
+fn counted<'a>(
+    stretch: &'a Stretch,
+    model: &'a HostModel,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<CountedForecaster<'a>, Fault> {
+    let config = &stretch.config;
+    if config.keeps_settings() || config.vms.iter().any(|vm| vm.manager.is_xen()) {
+        let what = "only hosts with Linux's scheduler are simulated by their counters";
+        return Err(Fault::new(FaultKind::Unsupported, what));
+    }
+    CountedForecaster::new(config, model, go_on)
+}
+
+/// What `vsteer plan` proposes by itself for a recording, without asking anything; `None` where it cannot plan.
+pub fn proposed(stretch: &Stretch, model: &HostModel, limits: Limits) -> Option<Plan> {
+    let config = &stretch.config;
+    let simulated = counted(stretch, model, &mut || true)
+        .and_then(|told| plan_by(config, model, limits, Scope::Live, None, &mut told.asking(&mut || true)));
+    proposed_by_cosched(stretch, model, limits)
+        .or_else(|| simulated.ok())
+        .or_else(|| plan_by_fluid(config, model, limits, Scope::Live, None).ok())
+}
+
 fn by_fluid(a: &Asked<'_>, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
     chosen(a, stretch, model, &mut |steps: &[Step]| Ok(fluid::forecast(&stretch.config, model, steps)))
 }
 
 /// What is proposed for VMs of vSphere's, forecast by ESXi's simulated co-scheduling; `None` for others, and where that cannot
 /// be.
-pub fn proposed_by_cosched(stretch: &Stretch, model: &HostModel, limits: Limits) -> Option<Plan> {
+fn proposed_by_cosched(stretch: &Stretch, model: &HostModel, limits: Limits) -> Option<Plan> {
     if !stretch.config.co_schedules() {
         return None;
     }
@@ -241,8 +288,8 @@ fn by_replay(a: &Asked<'_>, recorded: &Recorded) -> Result<Plan, Fault> {
     let mut told = match recorded.forecaster(&model, &interrupt) {
         Ok(told) => told,
         Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
-            eprintln!("vsteer: forecasting by fluid fair shares: {fault}");
-            return by_fluid(a, stretch, &model);
+            eprintln!("vsteer: forecasting without a replay: {fault}");
+            return by_samples(a, stretch, &model);
         }
         Err(fault) => return Err(fault),
     };
@@ -250,9 +297,9 @@ fn by_replay(a: &Asked<'_>, recorded: &Recorded) -> Result<Plan, Fault> {
         let off = format!("ready time {:.1} percentage points off the measured one", 100.0 * off);
         if a.by == Method::Auto {
             eprintln!(
-                "vsteer: forecasting by fluid fair shares, because a replay gives {off} (`--by replay` uses it anyway)"
+                "vsteer: forecasting without a replay, because it gives {off} (`--by replay` uses it anyway)"
             );
-            return by_fluid(a, stretch, &model);
+            return by_samples(a, stretch, &model);
         }
         eprintln!("vsteer: the replay gives {off}; its forecasts are as far off");
     }

@@ -8,9 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::Fault;
 use vsteer_core::diagnose::diagnose;
 use vsteer_core::plan::Plan;
-use vsteer_core::plan::advise::{self};
 use vsteer_core::plan::limits::Limits;
-use vsteer_core::setting::Scope;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::verify::{Verdict, of_one_host};
 
@@ -83,8 +81,7 @@ fn side(path: &Path, label: &'static str) -> Result<Side, Fault> {
 /// What `vsteer plan` would say of it.
 fn propose(before: &Side, thresholds: Thresholds) -> Option<Plan> {
     let limits = Limits { thresholds, ..Limits::default() };
-    super::plan::proposed_by_cosched(&before.stretch, &before.model, limits)
-        .or_else(|| advise::plan(&before.stretch.config, &before.model, limits, Scope::Live, None).ok())
+    super::plan::proposed(&before.stretch, &before.model, limits)
 }
 
 fn compare(before: &Side, after: &Side, plan: Option<&Plan>) -> Result<Verdict, Fault> {

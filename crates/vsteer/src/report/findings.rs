@@ -32,9 +32,15 @@ fn finding(number: usize, f: &Finding) -> String {
     } else {
         String::new()
     };
+    let symptoms = if f.symptoms.is_empty() {
+        String::new()
+    } else {
+        let of = |s: &Finding| format!("<li>{}{}</li>", esc(&s.title), esc(&figure(s)));
+        format!("<p>This explains:</p><ul>{}</ul>", f.symptoms.iter().map(of).collect::<String>())
+    };
     format!(
         "<article class=\"finding\"><h3><span class=\"number\">{number}</span><span>{}</span>{loss}</h3>\
-<p>{}</p>{evidence}<dl><dt>Next</dt><dd>{}</dd><dt>Disproved if</dt><dd>{}</dd><dt>Rule</dt><dd><code>{}</code></dd></dl>\
+<p>{}</p>{evidence}{symptoms}<dl><dt>Next</dt><dd>{}</dd><dt>Disproved if</dt><dd>{}</dd><dt>Rule</dt><dd><code>{}</code></dd></dl>\
 </article>\n",
         esc(&f.title),
         // One that lists things has a line for each.
@@ -43,6 +49,11 @@ fn finding(number: usize, f: &Finding) -> String {
         esc(&f.disproved_by),
         esc(&f.rule)
     )
+}
+
+/// The first measured value of a symptom.
+fn figure(s: &Finding) -> String {
+    s.evidence.first().map_or_else(String::new, |e| format!(": {:.2} {}", e.value, e.unit))
 }
 
 fn list(all: &[Finding]) -> String {

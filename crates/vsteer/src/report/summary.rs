@@ -2,20 +2,26 @@
 
 use super::markup::{bar, esc, millis, percent};
 use super::{Document, Side};
+use vsteer_core::model::VmModel;
 use vsteer_core::verify::Outcome;
 
 /// Ready (with limited where the collector cannot split them) of all VMs' vCPUs together.
 fn ready(s: &Side) -> Option<f64> {
-    let of = |v: &vsteer_core::model::VmModel| {
+    let of = |v: &VmModel| {
         let (shares, _) = v.vcpus_or_group();
         shares.ready.or(shares.wait)
     };
     s.model.vms.iter().map(of).sum()
 }
 
-/// The longest 99th percentile from wake-up to running of any VM, ns.
-fn worst_wake(s: &Side) -> Option<f64> {
-    s.model.vms.iter().filter_map(|v| Some(v.wake_latency?.p99_ns)).max_by(f64::total_cmp)
+/// The VM with the longest 99th percentile from wake-up to running.
+fn latest(s: &Side) -> Option<&VmModel> {
+    let late = |v: &&VmModel| v.wake_latency.map(|l| l.p99_ns);
+    s.model
+        .vms
+        .iter()
+        .filter(|v| late(v).is_some())
+        .max_by(|a, b| late(a).unwrap_or(0.0).total_cmp(&late(b).unwrap_or(0.0)))
 }
 
 fn run(s: &Side) -> Option<f64> {
@@ -75,10 +81,13 @@ pub fn body(d: &Document) -> String {
             if count == 1 { "" } else { "s" }
         ));
     }
+    let late = latest(&d.before);
+    let slowest = format!("Wake-up to running, p99 of VM {}", late.map_or("-", |vm| vm.name.as_str()));
     let tiles = [
         tile(d, "Ready, all VMs", "% of one pCPU", ready, percent),
-        tile(d, "Wake-up to running, p99 of the slowest VM", "ms", worst_wake, millis),
-        tile(d, "Work done, all VMs", "% of one pCPU", run, percent),
+        // One VM in both recordings.
+        tile(d, &slowest, "ms", |s| Some(s.model.vm(&late?.id)?.wake_latency?.p99_ns), millis),
+        tile(d, "CPU time of all VMs", "% of one pCPU", run, percent),
         tile(d, "pCPUs busy, mean", "%", |s| s.model.busy_mean(), percent),
     ];
     out.push_str(&format!("<div class=\"tiles\">{}</div>\n", tiles.concat()));

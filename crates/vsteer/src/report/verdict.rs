@@ -1,7 +1,7 @@
 //! The section on the verdict, per VM and quantity: before, after, difference with interval, and the forecast.
 
 use super::markup::{column, esc, name, percent, table, unsigned_zero};
-use vsteer_core::verify::{Finding, Outcome, Verdict};
+use vsteer_core::verify::{Finding, NotJudged, Outcome, Verdict};
 
 /// The difference and its confidence interval on a scale from -`most` to `most`; no difference is the line.
 fn whisker(f: &Finding, most: f64) -> String {
@@ -39,7 +39,11 @@ pub fn body(v: &Verdict) -> String {
     let mut rows = String::new();
     let mut last = None;
     for f in &v.findings {
-        let (class, word) = outcome(f.outcome);
+        let (class, word) = match f.not_judged {
+            Some(NotJudged::WorkNotMeasured) => ("same", "? work unknown"),
+            Some(NotJudged::LoadChanged) => ("same", "? load changed"),
+            None => outcome(f.outcome),
+        };
         let quantity = f.compared();
         let first = if last == Some(f.quantity) { "" } else { " class=\"first\"" };
         last = Some(f.quantity);
@@ -87,7 +91,8 @@ pub fn body(v: &Verdict) -> String {
         out.push_str(&format!("<h3>Not compared</h3><ul>{items}</ul>\n"));
     }
     out.push_str(&format!(
-        "<p class=\"note\">Less ready and more run are better. The probability of any false “better” or “worse” in this table is \
+        "<p class=\"note\">Less ready is better, and more run of a VM that never sleeps. Of other VMs the work is unknown: the same work may \
+take less CPU time. The probability of any false “better” or “worse” in this table is \
 {:.0} % at most; a real difference as large as the smallest visible one is found with {:.0} %. Differences below {:.0} % of a \
 pCPU are called none. Samples are averaged in blocks, each long enough to be nearly independent; a t test for unequal variances compares the averages.</p>\n",
         100.0 * v.options.alpha,

@@ -23,6 +23,7 @@ pub const COLUMNS_HELP: &str = "  %USED   run, system, less interrupts served fo
   SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
   TMR/s   its timers that ended %TMRLATE served 1 ms later or more
   %TMRREF it was not put first for them (all three: vsteer realtime)
+  %WAKING a part of %RDY: its wake-up was on its way to another pCPU
   %CPUSOME pressure of the VM's cgroup: a thread waited for a CPU;
   %IOFULL %MEMFULL  no thread could go on, for I/O, for memory
   ~       estimated from the cgroups' throttled time
@@ -32,8 +33,13 @@ pub const COLUMNS_HELP: &str = "  %USED   run, system, less interrupts served fo
 const ESTIMATE: char = '~';
 
 /// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
-const RARE: [&[&str]; 4] =
-    [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"], &["%CPUSOME", "%IOFULL", "%MEMFULL"]];
+const RARE: [&[&str]; 5] = [
+    &["%CSTP", "%SYS"],
+    &["N%L"],
+    &["TMR/s", "%TMRLATE", "%TMRREF"],
+    &["%CPUSOME", "%IOFULL", "%MEMFULL"],
+    &["%WAKING"],
+];
 
 /// The columns, by their place in [`COLUMNS`], that the live table shows if it has room for `room` of them. Columns without
 /// any value are dropped first, from the right, and then the rightmost.
@@ -128,6 +134,7 @@ fn row(
         pressure.cpu_some,
         pressure.io_full,
         pressure.memory_full,
+        s.waking,
     ];
     Row { group: group.to_owned(), depth, name, values, estimated: None }
 }

@@ -1,7 +1,7 @@
 //! Formats a verdict.
 
 use super::one_line;
-use vsteer_core::verify::{Outcome, Verdict};
+use vsteer_core::verify::{NotJudged, Outcome, Verdict};
 
 /// The whole verdict.
 pub fn verdict(v: &Verdict) -> String {
@@ -25,7 +25,11 @@ pub fn verdict(v: &Verdict) -> String {
         let word = match f.outcome {
             Outcome::Better => "better",
             Outcome::Worse => "worse",
-            Outcome::NoDifference => "no difference",
+            Outcome::NoDifference => match f.not_judged {
+                Some(NotJudged::WorkNotMeasured) => "work unknown",
+                Some(NotJudged::LoadChanged) => "load changed",
+                None => "no difference",
+            },
         };
         let forecast = f.forecast.map_or_else(String::new, |i| {
             let hit =
@@ -44,6 +48,18 @@ pub fn verdict(v: &Verdict) -> String {
             c.blocks.0.min(c.blocks.1),
             c.block,
         ));
+    }
+    if let Some(load) = &v.load {
+        let (word, which) = if load.difference() < 0.0 { ("fell", "shorter") } else { ("rose", "longer") };
+        out.push_str(&format!(
+            "   the load {word} by itself, from {:.2} to {:.2} pCPUs: {which} waits are not put down to the change\n",
+            load.before, load.after
+        ));
+    }
+    if v.findings.iter().any(|f| f.not_judged == Some(NotJudged::WorkNotMeasured)) {
+        out.push_str(
+            "   work unknown: the VM ran for another time, which may be the same work; measure requests or units of work in the guest\n",
+        );
     }
     if v.findings.iter().any(|f| f.with_limited) {
         out.push_str(

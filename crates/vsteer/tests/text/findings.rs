@@ -72,7 +72,43 @@ fn linux_hosts() -> Vec<Host> {
 
     let mut well = Host::new(2, 1, 0.25);
     well.vm("web", 1, 0.6, 0.01, 0.0);
-    vec![full, held, pinned, device, idle, budget, stolen, interrupted, stalled, timers, wide, well]
+    let mut unknown = Host::new(4, 1, 0.3);
+    unknown.vm("web", 2, 0.3, 0.2, 0.0);
+
+    let mut locked_up = Host::new(4, 1, 0.3);
+    locked_up.vm("web", 2, 0.3, 0.0, 0.0);
+    locked_up.model.vms[0].threads[0].ready_spell =
+        Some(Quantiles { count: 9, p50_ns: 1e5, p95_ns: 1e5, p99_ns: 2.5e10, max_ns: 2.5e10 });
+
+    let mut siblings = Host::new(4, 1, 0.1);
+    siblings.config.topology = topology::machine(1, 1, 2, 2).unwrap();
+    siblings.vm("web", 1, 0.8, 0.0, 0.0).vm("db", 1, 0.8, 0.0, 0.0).pin("web", "0").pin("db", "1");
+    siblings.model.pcpus[..2].iter_mut().for_each(|p| p.busy = 0.8);
+
+    let mut isolated = Host::new(4, 1, 0.1);
+    isolated.vm("web", 2, 0.5, 0.5, 0.0).pin("web", "2-3");
+    isolated.model.pcpus[2].busy = 1.0;
+    isolated.config.scheduler =
+        Some(FairTuning { isolated: "2-3".parse().unwrap(), ..FairTuning::default() });
+
+    vec![
+        full,
+        held,
+        pinned,
+        device,
+        idle,
+        budget,
+        stolen,
+        interrupted,
+        stalled,
+        timers,
+        wide,
+        unknown,
+        locked_up,
+        siblings,
+        isolated,
+        well,
+    ]
 }
 
 /// Hosts with several NUMA nodes.

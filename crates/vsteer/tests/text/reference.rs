@@ -45,6 +45,9 @@ fn findings_page() {
     let mut page =
         format!("# Findings and thresholds\n\n{MADE}\n`vsteer diagnose` knows these findings:\n\n");
     page += &table(&["rule", "finding"], RULES.iter().map(|r| vec![code(r.name), r.doc.to_owned()]));
+    page += "\nA finding explains what those further down the table find of the same VMs. So a pin to busy pCPUs is one finding, and\n\
+             that its VM waits for another VM there stands below it. A VM above a threshold always has a line: below the cause that\n\
+             explains it, or as `over_threshold`. Findings with one culprit, and one finding of three VMs and more, are one.\n";
     page += "\n## Thresholds\n\nTo replace one: `vsteer diagnose --threshold NAME=VALUE`, or for all commands `[thresholds]` in\n[vsteer.toml](configuration.md).\n\n";
     let value = |name: &str| {
         let default = serde_json::to_value(Thresholds::default()).unwrap();

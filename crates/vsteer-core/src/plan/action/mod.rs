@@ -27,7 +27,40 @@ pub struct Context<'a> {
     pub limits: Limits,
     /// VMs that the plan should help: they mostly sleep and wait too long.
     pub delayed: Vec<&'a VmConfig>,
+    /// Somebody asked for one action by name (`--only`).
+    pub asked: bool,
 }
+
+impl Context<'_> {
+    /// pCPUs of the nodes that hold this VM's memory, by its binding or else by where its pages are; `None` if neither is
+    /// known, or the host has one node.
+    fn near_memory(&self, vm: &VmConfig) -> Option<CpuSet> {
+        let nodes = self.config.topology.nodes();
+        if nodes.iter().filter(|n| !n.cpus.is_empty()).count() < 2 {
+            return None;
+        }
+        let pages = || {
+            let by_node = self.model.vm(&vm.id)?.memory_by_node.as_ref()?;
+            let total: u64 = by_node.iter().map(|(_, bytes)| bytes).sum();
+            let much = by_node.iter().filter(|(_, bytes)| *bytes as f64 > MUCH * total as f64);
+            Some(much.map(|(node, _)| *node).collect::<CpuSet>())
+        };
+        let homes = vm.memory_nodes.clone().or_else(pages).filter(|homes| !homes.is_empty())?;
+        let cpus =
+            nodes.iter().filter(|n| homes.contains(n.id.0)).fold(CpuSet::new(), |all, n| all.union(&n.cpus));
+        (!cpus.is_empty()).then_some(cpus)
+    }
+
+    /// Do pCPUs differ in speed?
+    fn has_unequal_cores(&self) -> bool {
+        let cores = self.config.topology.cores();
+        let of = |core: &crate::topology::Core| (core.kind, core.capacity);
+        cores.iter().any(|core| of(core) != of(&cores[0]))
+    }
+}
+
+/// A node with more than this part of a VM's memory is a home of it.
+const MUCH: f64 = 0.2;
 
 /// A kind of change that a plan can propose.
 pub struct Action {

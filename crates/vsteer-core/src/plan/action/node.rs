@@ -14,7 +14,7 @@ use crate::delay::is_delayed;
 use crate::nouns::{VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
 use crate::numa::moves::cannot;
-use crate::numa::moves::{Mend, mend};
+use crate::numa::moves::{Mend, Move, mend};
 use crate::setting;
 use crate::setting::{Change, Step};
 
@@ -57,6 +57,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         }
         Mend::Cannot { relief, .. } => relief,
     };
+    let stay = |m: &&Move| c.config.vm(&load.guests[m.guest].vm).is_some_and(|vm| memory_stays(c, vm));
+    if let Some(m) = moves.iter().find(stay).filter(|_| !c.asked) {
+        return Err(format!(
+            "the memory of VM {:?} would stay on node {}: it is not bound, and the kernel is not known to move it \
+                (kernel.numa_balancing is 0 or was not read)",
+            c.config.name_of(&load.guests[m.guest].vm),
+            load.nodes[m.from].id.0
+        ));
+    }
     let mut steps = Vec::new();
     for m in moves {
         let (from, to) = (&load.nodes[m.from], &load.nodes[m.to]);
@@ -76,6 +85,12 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         }
     }
     Ok(steps)
+}
+
+/// Would the VM's pages not follow its threads to another node?
+fn memory_stays(c: &Context<'_>, vm: &VmConfig) -> bool {
+    let balances = c.config.scheduler.as_ref().and_then(|s| s.numa_balancing);
+    !vm.manager.keeps_settings() && vm.memory_nodes.is_none() && balances != Some(true)
 }
 
 /// `anybodys`: pCPUs that the kernel does not isolate.

@@ -25,9 +25,12 @@ const ROOM: f64 = 1.25;
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let mut idle: f64 = c.model.pcpus.iter().map(|p| 1.0 - p.busy).sum();
     let mut steps = Vec::new();
-    let (mut too_full, mut above) = (Vec::new(), Vec::new());
+    let (mut too_full, mut above, mut unmeasured) = (Vec::new(), Vec::new(), Vec::new());
     for vm in &c.config.vms {
         let Some(seen) = c.model.vm(&vm.id) else { continue };
+        if seen.limited().is_none() && seen.throttled_per_s.is_some_and(|times| times > 0.0) {
+            unmeasured.push(format!("VM {:?}", vm.name));
+        }
         let (limited, estimated) = seen.limited().unwrap_or((0.0, false));
         let vcpus = vm.vcpu_count().max(1) as f64;
         if limited / vcpus < LIMITED {
@@ -82,6 +85,12 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     }
     if !above.is_empty() {
         why.push(format!("{}: vsteer does not change it, because others share it", above.join("; ")));
+    }
+    if !unmeasured.is_empty() {
+        why.push(format!(
+            "a quota throttles {}, but for how long was not measured: record with --collector ebpf",
+            unmeasured.join(", ")
+        ));
     }
     Err(if why.is_empty() { "no quota throttles a VM".to_owned() } else { why.join(". ") })
 }

@@ -5,8 +5,9 @@
 //! qualify, because a real-time burst delays all other VMs while it lasts. Measured: 20 ms bursts of one VM made
 //! another's 10 ms timers later. The kernel's real-time throttling protects the others if a VM starts to use more.
 //! On cgroup v1 with RT_GROUP_SCHED, so does a budget per cgroup, which must be granted from the top down before
-//! the class can be set. GAP(rt-v2): cgroup v2 has no such budget, so only the kernel's global limit protects the
-//! others.
+//! the class can be set. GAP(rt-v2): cgroup v2 has no such budget. Then a limit for all
+//! real-time threads (before Linux 6.12) or the fair server (since) leaves the others 5 % of a pCPU, so the action is proposed
+//! only on request. Real-time threads do not obey quotas, so VMs with a quota are left out.
 
 use super::{Action, Context};
 use crate::delay::runs_briefly;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 
 pub const ACTION: Action = Action {
     name: "realtime",
-    doc: "run the delayed VMs, which use little CPU time, in a real-time class with a budget",
+    doc: "run the delayed VMs, which use little CPU time, in a real-time class",
     severity: 2,
     asked_only: false,
     on_vsphere: false,
@@ -44,6 +45,17 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         c.delayed.iter().copied().filter(|vm| c.model.vm(&vm.id).is_some_and(runs_briefly)).collect();
     if brief.is_empty() {
         return Err("no delayed VM is known to run only briefly at a time".to_owned());
+    }
+    if let Some(vm) = brief.iter().find(|vm| has_quota(vm)) {
+        return Err(format!(
+            "VM {:?} has a CPU quota, which threads of a real-time class do not obey",
+            vm.name
+        ));
+    }
+    if !c.asked && brief.iter().any(|vm| vm.rt_budgets.is_empty()) {
+        return Err("this kernel has no real-time budgets for cgroups, so nothing would stop a VM that begins to compute \
+            (vsteer plan --only realtime proposes it all the same)"
+            .to_owned());
     }
     let pcpus = c.model.pcpus.len().max(1) as f64;
     let use_of = |vm: &VmConfig| c.model.vm(&vm.id).and_then(|m| m.group.run).unwrap_or(0.0);
@@ -76,6 +88,11 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     } else {
         Err("no thread of the delayed VMs is known to run in a class below real-time".to_owned())
     }
+}
+
+fn has_quota(vm: &VmConfig) -> bool {
+    let own = [vm.limits.whole_vm, vm.limits.per_vcpu, vm.limits.emulator];
+    own.iter().any(Option::is_some) || !vm.quotas.is_empty()
 }
 
 /// Budgets for the cgroups of the raised threads and for their ancestors, parents first. Empty if the kernel has no

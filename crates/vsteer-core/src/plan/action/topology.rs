@@ -25,12 +25,31 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let nodes = topology.nodes().iter().filter(|n| !n.cpus.is_empty());
     let per_node =
         nodes.map(|n| cores_of(&n.cpus)).min().unwrap_or_else(|| topology.cores().len()).max(1) as u32;
-    let mut steps = Vec::new();
+    let nodes = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).count().max(1) as u32;
+    let (mut steps, mut left_out) = (Vec::new(), Vec::new());
     for vm in &c.config.vms {
-        let vcpus = vm.vcpu_count() as u32;
+        // vCPUs can be plugged in later: the guest's topology has room for all.
+        let most = vm.guest_topology.map_or(0, |t| t.sockets * t.cores * t.threads);
+        let vcpus = most.max(vm.vcpu_count() as u32);
+        if vm.guest_topology.is_some_and(|t| t.threads > 1) {
+            left_out
+                .push(format!("VM {:?} shows threads, which may match sibling threads of the host", vm.name));
+            continue;
+        }
+        if vcpus > per_node * nodes {
+            left_out.push(format!(
+                "VM {:?} has {}, more than the host's {}",
+                vm.name,
+                counted(vcpus, "vCPU"),
+                counted(per_node * nodes, "core")
+            ));
+            continue;
+        }
         // The fewest sockets that hold the vCPUs and fill evenly.
-        let Some(sockets) = (vcpus.div_ceil(per_node).max(1)..=vcpus).find(|s| vcpus.is_multiple_of(*s))
+        let Some(sockets) =
+            (vcpus.div_ceil(per_node).max(1)..=vcpus).find(|s| vcpus.is_multiple_of(*s) && *s <= nodes)
         else {
+            left_out.push(format!("VM {:?} does not divide evenly among the NUMA nodes", vm.name));
             continue;
         };
         let to = GuestTopology { sockets, cores: vcpus / sockets, threads: 1 };
@@ -47,9 +66,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
     if steps.is_empty() {
-        Err("the sockets of every guest match the host's NUMA nodes \
-        already"
-            .to_owned())
+        left_out.insert(0, "no guest's sockets need to change".to_owned());
+        Err(left_out.join("; "))
     } else {
         Ok(steps)
     }

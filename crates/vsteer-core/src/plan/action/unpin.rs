@@ -2,7 +2,8 @@
 //!
 //! A person set the pin, so the action removes it only if it clearly harms. The VM waits, every allowed pCPU is
 //! busy, and the other pCPUs have room for nearly all of the wait. The action leaves pCPUs that the kernel isolates
-//! alone, and VMs on them.
+//! alone, and VMs on them. It widens a pin within the NUMA nodes that the pin touches: memory would stay behind. Moving a VM
+//! with its memory is what `node` does.
 
 use super::{Action, Context};
 use super::{Step, placing};
@@ -37,7 +38,9 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
-        let elsewhere = anybodys.difference(&pinned);
+        let nodes = c.config.topology.nodes().iter().filter(|n| n.cpus.intersects(&pinned));
+        let same_nodes = nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus)).intersection(&anybodys);
+        let elsewhere = same_nodes.difference(&pinned);
         let room: f64 = elsewhere.iter().map(|cpu| (1.0 - busy(cpu)).max(0.0)).sum();
         let waits = seen.vcpus.ready.or(seen.vcpus.wait).unwrap_or(f64::INFINITY);
         let crowded = pinned.iter().all(|cpu| busy(cpu) > BUSY);
@@ -50,7 +53,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let reason = format!("busy: {}; idle time: {room:.1} pCPUs on {}", pcpus(&pinned), pcpus(&elsewhere));
-        let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| anybodys.union(&t.affinity));
+        let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| same_nodes.union(&t.affinity));
         steps.extend(placing(vm, &wider, &reason));
     }
     if steps.is_empty() {

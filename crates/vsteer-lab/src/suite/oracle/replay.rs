@@ -3,7 +3,8 @@
 //! Input is what `perf script` prints of the events in [`EVENTS`]. It needs only the standard library and shares no
 //! code with vsteer, so that a fault of vsteer's cannot be in both. Threads are runnable from a wake-up, or from a
 //! switch that left them runnable, until they get a pCPU. The replay charges a wait to the thread that has the pCPU on whose
-//! queue the waiting thread is. While any pCPU idles that the waiting thread may use, it charges the wait to placement.
+//! queue the waiting thread is. A wake-up that one pCPU sends to another (`sched_waking` there, `sched_wakeup` here)
+//! counts from the moment it is sent. While any pCPU idles that the waiting thread may use, it charges the wait to placement.
 //!
 //! This kernel does not report some switches (seen on 6.18: from the idle task of one pCPU). If another thread leaves
 //! a pCPU than came last, its run time (`sched_stat_runtime`) says when it came at the latest, because run time leaves
@@ -17,8 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The events that perf must record.
-pub const EVENTS: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_migrate_task,\
-                          sched:sched_stat_runtime";
+pub const EVENTS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new,\
+                          sched:sched_migrate_task,sched:sched_stat_runtime";
 
 /// A thread whose waits are of interest.
 #[derive(Debug, Clone)]
@@ -81,10 +82,27 @@ struct Leaves {
 
 #[derive(Debug, PartialEq)]
 enum What {
-    Switch { from: Leaves, to: u32, name: String },
-    Wakes { tid: u32, cpu: usize },
-    Moves { tid: u32, cpu: usize },
-    Ran { tid: u32, ns: u64 },
+    Switch {
+        from: Leaves,
+        to: u32,
+        name: String,
+    },
+    /// The pCPU of the event begins to wake it.
+    Sends {
+        tid: u32,
+    },
+    Wakes {
+        tid: u32,
+        cpu: usize,
+    },
+    Moves {
+        tid: u32,
+        cpu: usize,
+    },
+    Ran {
+        tid: u32,
+        ns: u64,
+    },
 }
 
 #[derive(Debug, PartialEq)]
@@ -122,6 +140,7 @@ fn event(line: &str) -> Option<Event> {
                 name: to[..to.rfind(" next_pid=")?].to_owned(),
             }
         }
+        "sched:sched_waking" => What::Sends { tid: number("pid")? },
         "sched:sched_wakeup" | "sched:sched_wakeup_new" => {
             What::Wakes { tid: number("pid")?, cpu: number("target_cpu")? as usize }
         }
@@ -183,6 +202,8 @@ pub struct Replay {
     ran: HashMap<usize, Vec<(u32, u64)>>,
     /// Of each thread, its last wake-up.
     wakes: HashMap<u32, u64>,
+    /// Of threads that are to wake up: where that was ordered, and when.
+    sent: HashMap<u32, (usize, u64)>,
     pub switches: usize,
     /// Switches that the trace does not have.
     pub missing: usize,
@@ -209,10 +230,17 @@ impl Replay {
         }
         match what {
             What::Switch { from, to, name } => self.switched(ns, cpu, from, (to, name)),
-            What::Wakes { tid, cpu } => {
+            What::Sends { tid } => drop(self.sent.insert(tid, (cpu, ns))),
+            What::Wakes { tid, cpu: on } => {
                 self.wakes.insert(tid, ns);
-                if matches!(self.states.get(&tid), None | Some(State::Blocked(_))) {
-                    self.waits(tid, ns, cpu, true);
+                let sent = self.sent.remove(&tid).filter(|(by, _)| *by != cpu).map(|(_, sent)| sent);
+                match self.states.get(&tid) {
+                    Some(State::Blocked(Some(since))) => {
+                        let from = sent.map_or(ns, |sent| sent.max(*since));
+                        self.waits(tid, from, on, true);
+                    }
+                    None | Some(State::Blocked(None)) => self.waits(tid, ns, on, true),
+                    _ => {}
                 }
             }
             What::Moves { tid, cpu: to } => {
@@ -437,6 +465,10 @@ mod tests {
         at(us, cpu, &format!("sched_wakeup: comm=x pid={tid} prio=120 target_cpu={cpu:03}"))
     }
 
+    fn sent(us: u64, cpu: usize, tid: u32) -> String {
+        at(us, cpu, &format!("sched_waking: comm=x pid={tid} prio=120 target_cpu=000"))
+    }
+
     fn behind(did: &Did) -> Vec<(Behind, u64)> {
         did.behind.iter().map(|(who, time)| (who.clone(), time.ns)).collect()
     }
@@ -474,6 +506,27 @@ mod tests {
                 (Behind::Placement, 30_000)
             ]
         );
+    }
+
+    /// One that arrives on the pCPU that sends it was never on its way, and a thread is not ready before it sleeps.
+    #[test]
+    fn a_wake_up_counts_from_when_another_pcpu_sent_it() {
+        let (did, _) = replayed(&[
+            switch(0, 0, (11, "S"), (0, "swapper/0")),
+            sent(10, 1, 11),
+            wakes(25, 0, 11),
+            switch(30, 0, (0, "R"), (11, "v")),
+            sent(38, 1, 11),
+            switch(40, 0, (11, "S"), (0, "swapper/0")),
+            wakes(45, 0, 11),
+            switch(50, 0, (0, "R"), (11, "v")),
+            switch(60, 0, (11, "S"), (0, "swapper/0")),
+            sent(70, 0, 11),
+            wakes(71, 0, 11),
+            switch(75, 0, (0, "R"), (11, "v")),
+        ]);
+        assert_eq!((did[&11].waited.ns, did[&11].waited.pieces), (34_000, 3));
+        assert_eq!(did[&11].woken, [(20_000, 20_000), (10_000, 10_000), (4_000, 4_000)]);
     }
 
     #[test]
