@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use machine::machine;
+pub use machine::{hybrid, machine};
 
 mod coherence;
 mod machine;

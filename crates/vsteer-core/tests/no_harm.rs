@@ -9,41 +9,7 @@ use vsteer_core::nouns::*;
 use vsteer_core::plan::Plan;
 use vsteer_core::random::Random;
 use vsteer_core::setting::{self, Change};
-use vsteer_core::topology::{Core, CoreKind, NodeId, NumaNode, Parts, Topology};
-
-/// `fast` cores of two threads, and `slow` ones of one.
-fn hybrid(fast: u32, slow: u32) -> Topology {
-    let all = CpuSet::first(2 * fast + slow);
-    let of = |cpus: CpuSet, kind, capacity| Core {
-        cpus,
-        kind: Some(kind),
-        capacity: Some(capacity),
-        ..Core::default()
-    };
-    let p = (0..fast).map(|i| of([2 * i, 2 * i + 1].into_iter().collect(), CoreKind::Performance, 1024));
-    let e = (0..slow).map(|i| of(CpuSet::single(2 * fast + i), CoreKind::Efficiency, 550));
-    let node = NumaNode {
-        id: NodeId(0),
-        nearest_cpus: all.clone(),
-        cpus: all.clone(),
-        memory_bytes: Some(1 << 34),
-        distances: BTreeMap::new(),
-        initiators: Vec::new(),
-        gpu: None,
-        allowed: true,
-        assumed: false,
-    };
-    let cores = p.chain(e).collect();
-    Topology::new(Parts {
-        present: all.clone(),
-        online: all.clone(),
-        allowed: all,
-        nodes: vec![node],
-        cores,
-        ..Parts::default()
-    })
-    .unwrap()
-}
+use vsteer_core::topology::hybrid;
 
 /// Where the plan leaves each VM's vCPUs.
 fn placed(h: &Host, plan: &Plan) -> BTreeMap<String, CpuSet> {
@@ -64,7 +30,7 @@ fn placed(h: &Host, plan: &Plan) -> BTreeMap<String, CpuSet> {
 #[test]
 fn on_cores_of_different_speed_nobody_is_moved_to_slow_ones() {
     let mut h = Host::new(24, 1, 0.95);
-    h.config.topology = hybrid(8, 8);
+    h.config.topology = hybrid(8, 8).unwrap();
     (0..12).for_each(|i| _ = h.vm(&format!("burn-{i}"), 2, 0.85, 0.15, 0.0));
     h.vm("db", 2, 0.20, 0.20, 1000.0);
     let why = h.proposed("separate").unwrap_err();

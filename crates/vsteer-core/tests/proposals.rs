@@ -659,7 +659,7 @@ mod choice {
     fn a_plan_keeps_to_what_others_may_lose() {
         let limits = Limits { work_loss: 0.5, ready_growth: 0.25, ..Limits::default() };
         let with = |burn: [f64; 4]| {
-            let told = forecast(&[("tick-a", [0.1, 0.1, 0.4, 0.1]), ("burn-a", burn)]);
+            let told = forecast(&[("tick-a", [0.1, 0.1, 1.6, 0.1]), ("burn-a", burn)]);
             let plan = planned(&contended(), limits, |_| told.clone());
             let why = why_no_weights(&plan).map(str::to_owned);
             assert_eq!(why.is_some(), plan.steps.is_empty());

@@ -242,23 +242,8 @@ fn ready_that_one_recording_tells_for_a_while_only_is_not_held_against_the_other
 #[test]
 fn a_forecast_is_scored_by_what_it_said_of_this_very_quantity() {
     let at = |low: f64, likely: f64, high: f64| Interval { low, likely, high };
-    let web = VmForecast {
-        vm: VmId("web".into()),
-        name: "web".into(),
-        run_before: 0.25,
-        run_after: at(0.4, 0.45, 0.5),
-        ready_before: 0.5,
-        with_limited: false,
-        ready_after: at(0.0, 0.125, 0.2),
-        wake_wait_ns_before: None,
-        wake_wait_ns_after: None,
-        lag_before: None,
-        lag_after: None,
-        costop_before: None,
-        costop_after: None,
-        wake_p99_ns_before: None,
-        wake_p99_ns_after: None,
-    };
+    let web =
+        VmForecast { run_after: at(0.4, 0.45, 0.5), ready_after: at(0.0, 0.125, 0.2), ..told_of("web", 0.5) };
     let (before, after) = (recording(&[("web", 256, 512)], 60, 0), recording(&[("web", 512, 256)], 60, 0));
     let score = |vms: Vec<VmForecast>| {
         let forecast = Forecast { method: "made up".into(), vms };

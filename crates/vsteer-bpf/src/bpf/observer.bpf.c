@@ -29,7 +29,9 @@
  * all real-time threads of a pCPU. A wait that begins while such a budget is used up is limited until the budget's last
  * period began, and ready after that.
  *
- * Left out: GAP(rt-budget-wait), a real-time thread that waits already when its group's budget runs out (several threads of
+ * Left out: GAP(scx-queues), a sched_ext policy may keep threads in queues that several pCPUs share: blame then names who ran on
+ * the thread's last pCPU alone.
+ * GAP(rt-budget-wait), a real-time thread that waits already when its group's budget runs out (several threads of
  * one such group on one pCPU) counts as ready until it runs; budgets of groups more than three levels above a thread's own.
  */
 #include "kernel.h"

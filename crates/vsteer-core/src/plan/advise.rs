@@ -6,7 +6,8 @@
 //! its title says why.
 //!
 //! The rules: no VM's work rate falls by more than [`Limits::work_loss`], no VM's ready share grows by more than
-//! [`Limits::ready_growth`], and no VM wakes up much later, where the forecast tells that.
+//! [`Limits::ready_growth`], no VM wakes up much later, where the forecast tells that, and what the others lose is at most a fifth
+//! of what the delayed VMs gain.
 
 use super::action::{ACTIONS, Action, Context};
 use super::{Alternative, Plan, Stage};
@@ -71,6 +72,42 @@ fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
                 100.0 * growth
             )
         })
+    })
+}
+
+/// The delayed VMs must gain so much together, as a share of a pCPU.
+const GAIN: f64 = 0.01;
+/// The others may lose this part of it, in the sum.
+const PRICE: f64 = 0.2;
+/// Changes of a wait that do not count: as a share of a pCPU, and as a part of the wait.
+const GROWS: (f64, f64) = (0.003, 0.02);
+
+/// The reason why the gain is too small, or too dear for the others; `None` if neither.
+fn not_worth(forecast: &Forecast, delayed: &[&VmConfig]) -> Option<String> {
+    let helped = |f: &&VmForecast| delayed.iter().any(|d| d.id == f.vm);
+    if !forecast.vms.iter().any(|f| helped(&f)) {
+        return None;
+    }
+    let less = |f: &VmForecast| f.ready_before - f.ready_after.likely;
+    let gain: f64 = forecast.vms.iter().filter(helped).map(less).sum();
+    if gain < GAIN {
+        return Some(format!(
+            "the delayed VMs would wait only {:.1} % of a pCPU less",
+            100.0 * gain.max(0.0)
+        ));
+    }
+    // What one of the others gains may make up for what another one loses.
+    let counts = |f: &VmForecast| {
+        let growth = -less(f);
+        if growth.abs() > GROWS.0.max(GROWS.1 * f.ready_before) { growth } else { 0.0 }
+    };
+    let lost: f64 = forecast.vms.iter().filter(|f| !helped(f)).map(counts).sum();
+    (lost > PRICE * gain).then(|| {
+        format!(
+            "the delayed VMs would wait {:.1} % of a pCPU less, and the others {:.1} % more",
+            100.0 * gain,
+            100.0 * lost
+        )
     })
 }
 
@@ -237,7 +274,10 @@ fn proposals(
             Ok(steps) => steps,
         };
         let forecast = forecaster.forecast(&steps)?;
-        let broken = broken_rule(&forecast, &context.limits).or_else(|| appetite(context, &steps));
+        let for_sleepers = !context.delayed.is_empty();
+        let broken = broken_rule(&forecast, &context.limits)
+            .or_else(|| appetite(context, &steps))
+            .or_else(|| not_worth(&forecast, &context.delayed).filter(|_| for_sleepers));
         match broken.filter(|_| only.is_none()) {
             Some(why_not) => aside.push(Alternative { title, why_not, forecast }),
             None => {

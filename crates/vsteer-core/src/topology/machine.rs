@@ -51,3 +51,29 @@ pub fn machine(sockets: u32, nodes: u32, cores: u32, threads: u32) -> Result<Top
         oddities: Vec::new(),
     })
 }
+
+/// A machine of one node with `fast` cores of two threads, and `slow` ones of one thread with about half of the capacity.
+///
+/// # Errors
+/// As [`machine`].
+pub fn hybrid(fast: u32, slow: u32) -> Result<Topology, Fault> {
+    use crate::topology::{Core, CoreKind, Parts};
+    let plain = machine(1, 1, 2 * fast + slow, 1)?;
+    let all = plain.usable();
+    let of = |cpus: CpuSet, kind, capacity| Core {
+        cpus,
+        kind: Some(kind),
+        capacity: Some(capacity),
+        ..Core::default()
+    };
+    let p = (0..fast).map(|i| of([2 * i, 2 * i + 1].into_iter().collect(), CoreKind::Performance, 1024));
+    let e = (0..slow).map(|i| of(CpuSet::single(2 * fast + i), CoreKind::Efficiency, 550));
+    Topology::new(Parts {
+        present: all.clone(),
+        online: all.clone(),
+        allowed: all,
+        nodes: plain.nodes().to_vec(),
+        cores: p.chain(e).collect(),
+        ..Parts::default()
+    })
+}

@@ -13,6 +13,7 @@
 //!
 //! Left out: containers of systemd-nspawn, and containerd's own namespaces without systemd (`/default/ID`).
 //!
+//! GAP(container-guests): containers are named where they make a VM wait, but have no rows of their own as guests.
 //! GAP(container-short): a process that ends before its first sample is not looked up, so its container is unknown.
 
 use crate::root::Root;

@@ -2,6 +2,7 @@
 
 use super::markup::{bar, esc, millis, percent};
 use super::{Document, Side};
+use vsteer_core::diagnose::NOT_MEASURED;
 use vsteer_core::model::VmModel;
 use vsteer_core::verify::Outcome;
 
@@ -73,7 +74,7 @@ pub fn body(d: &Document) -> String {
         out.push_str(&format!("<p class=\"verdict {class}\">{words}</p>\n"));
     }
     if let Some(worst) = d.findings.first() {
-        let count = d.findings.len();
+        let count = d.findings.iter().filter(|f| f.rule != NOT_MEASURED).count();
         let before = if d.after.is_some() { " before" } else { "" };
         out.push_str(&format!(
             "<p class=\"lead\">Found{before}: {} <a href=\"#findings\">({count} finding{})</a></p>\n",

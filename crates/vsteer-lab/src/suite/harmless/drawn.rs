@@ -3,7 +3,7 @@
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::Quota;
 use vsteer_core::random::Random;
-use vsteer_core::topology::{Core, CoreKind, NodeId, Parts, Topology, machine};
+use vsteer_core::topology::{NodeId, Topology, hybrid, machine};
 use vsteer_sim::guest::{Demand, Times};
 use vsteer_sim::setup::{Costs, GroupSetup, Setup, VcpuSetup, VmSetup};
 
@@ -23,11 +23,9 @@ pub fn host(seed: u64) -> Setup {
     let cores = r.within(2, 6) as u32;
     let threads = r.within(1, 2) as u32;
     let is_hybrid = nodes == 1 && r.unit() < 0.2;
-    let topology = if is_hybrid {
-        hybrid(cores, r.within(2, 6) as u32)
-    } else {
-        machine(1, nodes, cores, threads).expect("it is valid")
-    };
+    let topology =
+        if is_hybrid { hybrid(cores, r.within(2, 6) as u32) } else { machine(1, nodes, cores, threads) };
+    let topology = topology.expect("it is valid");
     let (smt_speed, remote_speed) = SPEEDS[r.within(0, 2) as usize];
     let costs = Costs {
         switch_ns: 2_000,
@@ -126,32 +124,10 @@ fn demand(r: &mut Random) -> (&'static str, Demand, f64) {
     }
 }
 
-/// `fast` cores of two threads, and `slow` ones of one with half of the capacity.
-fn hybrid(fast: u32, slow: u32) -> Topology {
-    let plain = machine(1, 1, 2 * fast + slow, 1).expect("it is valid");
-    let all = plain.usable();
-    let of = |cpus: CpuSet, kind, capacity| Core {
-        cpus,
-        kind: Some(kind),
-        capacity: Some(capacity),
-        ..Core::default()
-    };
-    let p = (0..fast).map(|i| of([2 * i, 2 * i + 1].into_iter().collect(), CoreKind::Performance, 1024));
-    let e = (0..slow).map(|i| of(CpuSet::single(2 * fast + i), CoreKind::Efficiency, 550));
-    let parts = Parts {
-        present: all.clone(),
-        online: all.clone(),
-        allowed: all,
-        nodes: plain.nodes().to_vec(),
-        cores: p.chain(e).collect(),
-        ..Parts::default()
-    };
-    Topology::new(parts).expect("it is valid")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vsteer_core::topology::CoreKind;
 
     #[test]
     fn hosts_are_valid_and_of_many_kinds() {

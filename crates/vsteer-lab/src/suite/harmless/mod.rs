@@ -256,3 +256,18 @@ fn simulated(entry: &Entry, setup: &Setup) -> Result<Vec<Seen>, Fault> {
     });
     Ok(seen.collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts that lost in the sum, or where a VM got worse, before plans had a rule for that.
+    #[test]
+    fn hosts_that_once_lost() {
+        let entry = find("eevdf").unwrap();
+        for seed in [1_001_258, 1_001_752, 1_001_574, 1_000_536, 1_001_254] {
+            let judged = judge(entry, seed, HOSTS).unwrap();
+            assert!(!judged.loses && judged.harm.is_none(), "host {seed}: {:?} {}", judged.harm, judged.sum);
+        }
+    }
+}
