@@ -91,7 +91,7 @@ fn a_wake_up_on_its_way_to_another_pcpu_is_ready_time() {
              {blocked} of {window}"
         );
         println!("{what}");
-        // What the threads see has the waker's way into the kernel too, and the sleeper's way out.
+        // What the threads see also contains the waker's entry into the kernel and the sleeper's return from it.
         assert!(wait <= took + WAKES * APART_NS && wait + run + WAKES * CALL_NS >= took, "{what}");
         // The clock of a queue may stand still until its pCPU has left idle, and the run delay is then too small.
         assert!(wait - waking + WAKES * APART_NS >= run_delay, "{what}");

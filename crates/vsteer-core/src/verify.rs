@@ -265,7 +265,7 @@ pub fn verify(
     let load = load::changed(&before, &after, &planned, options.least);
     let judge = |c: &Compared<'_>, alpha: f64| finding(c, alpha, forecast, load.as_ref(), options);
     let first = |c: &&Compared<'_>| c.quantity == Quantity::Ready && planned.contains(&c.vm.id);
-    // A difference of CPU time that is no work is never judged, and takes no part of the level.
+    // CPU time that does not measure work is never judged, so it takes no part of the level.
     let rest = |c: &&Compared<'_>| !first(c) && (c.quantity == Quantity::Ready || c.is_work);
     let parts = [compared.iter().filter(first).count(), compared.iter().filter(rest).count()];
     let [gate, others] = if parts[0] == 0 { [0.0, 1.0] } else { [GATE, 1.0 - GATE] };

@@ -65,7 +65,7 @@ fn a_vm_keeps_to_the_node_of_its_memory() {
     }
     assert!(h.proposed("unpin").is_err());
     h.config.vms.iter_mut().for_each(|vm| vm.memory_nodes = None);
-    // The kernel moves pages after a VM only if it is told to.
+    // The kernel moves pages after a VM only if kernel.numa_balancing is set.
     for (balances, refused) in [(None, true), (Some(false), true), (Some(true), false)] {
         h.config.scheduler = Some(FairTuning { numa_balancing: balances, ..FairTuning::default() });
         let stays = h.plan().alternatives.iter().any(|a| a.why_not.contains("kernel.numa_balancing"));

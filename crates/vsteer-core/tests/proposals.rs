@@ -576,10 +576,7 @@ fn guests_see_the_fewest_sockets_that_fit_a_node_and_fill_evenly() {
     let nodes_of_4 = || topology::machine(2, 1, 4, 1).unwrap();
     assert_eq!(of(4, nodes_of_4(), None).unwrap(), "1x4x1");
     assert_eq!(of(6, nodes_of_4(), None).unwrap(), "2x3x1");
-    assert!(
-        of(5, nodes_of_4(), None).unwrap_err().contains("does not divide evenly"),
-        "5 is no multiple of 2"
-    );
+    assert!(of(5, nodes_of_4(), None).unwrap_err().contains("does not divide evenly"), "5 vCPUs on 2 nodes");
     assert!(of(9, nodes_of_4(), None).unwrap_err().contains("more than the host's 8 cores"));
     // A core counts once, however many threads it has.
     assert_eq!(of(4, topology::machine(2, 1, 2, 2).unwrap(), None).unwrap(), "2x2x1");

@@ -9,7 +9,7 @@ use super::{Context, Finding, RULES, over_threshold};
 use crate::plural::counted;
 use std::collections::BTreeSet;
 
-/// So many VMs with the same finding become one finding.
+/// With at least this many VMs, the same finding of each becomes one finding.
 const MANY: usize = 3;
 
 /// The causes, each with its symptoms.
@@ -59,7 +59,7 @@ fn rank(rule: &str) -> usize {
 }
 
 fn explains(cause: &Finding, symptom: &Finding) -> bool {
-    // What costs nothing causes nothing: such a finding only says what is not known.
+    // A finding that loses nothing causes nothing. It says only that something was not measured.
     cause.loss_pcpus > 0.0
         && cause.rule != symptom.rule
         && !symptom.vms.is_empty()

@@ -42,7 +42,7 @@ fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
     })
 }
 
-/// A 99th percentile of wake-ups may grow by less than this factor, and up to so many ns by any.
+/// A 99th percentile of wake-ups may grow by less than this factor. Up to [`LATE_NS`], ns, it may grow by any.
 const LATER: f64 = 1.5;
 const LATE_NS: f64 = 1e6;
 

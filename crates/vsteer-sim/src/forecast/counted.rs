@@ -24,18 +24,20 @@ use vsteer_core::{Fault, FaultKind, Interval};
 
 /// Simulations per set of steps.
 const SEEDS: u64 = 8;
-/// Simulated before counting begins, and counted, ns. Large hosts are simulated for less.
+/// Simulated before counting begins, and counted, ns.
 const WARM_UP_NS: u64 = 1_000_000_000;
 const COUNTED_NS: u64 = 4_000_000_000;
-/// More threads than this are simulated for as much less time.
-const MANY_THREADS: u64 = 100;
-/// Hosts with more threads are not simulated.
-pub const THREADS_MOST: usize = 4_000;
+/// A host with more threads, or more wake-ups per second, is simulated for as much less time, and one with so much more that
+/// the time would tell nothing is not simulated.
+const MANY_THREADS: f64 = 100.0;
+const MANY_WAKES: f64 = 200_000.0;
+const LESS_MOST: f64 = 40.0;
 /// A thread that sleeps for less of the time never sleeps; one that runs less hardly exists.
 const SLEEPS: f64 = 0.02;
 const RUNS: f64 = 1e-4;
-/// Wake-ups per second of a thread whose wake-ups were not counted.
+/// Wake-ups per second of a thread whose wake-ups were not counted, and the most that a thread can make.
 const WAKES: f64 = 100.0;
+const WAKES_MOST: f64 = 500_000.0;
 /// Two-sided 90 % of Student's t with [`SEEDS`] - 1 degrees of freedom.
 const SPREADS: f64 = 1.895;
 /// A simulation that shows less than this part of a measured wait tells nothing of how far it falls: fair shares do.
@@ -49,6 +51,8 @@ pub struct CountedForecaster<'a> {
     config: &'a HostConfig,
     model: &'a HostModel,
     demands: Demands,
+    /// The part of the usual time that is simulated: 1 / this.
+    less: u64,
     /// By seed.
     before: Vec<Vec<Got>>,
 }
@@ -57,23 +61,26 @@ impl<'a> CountedForecaster<'a> {
     /// Simulates the host as it is.
     ///
     /// # Errors
-    /// `Unsupported` for a scheduler that is not simulated, and for hosts of more than [`THREADS_MOST`] threads; as
-    /// [`Replay::run`].
+    /// `Unsupported` for a scheduler that is not simulated, and for a host that would take too long; as [`Replay::run`].
     pub fn new(
         config: &'a HostConfig,
         model: &'a HostModel,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<CountedForecaster<'a>, Fault> {
-        let threads: usize = config.vms.iter().map(|vm| vm.threads.len()).sum();
-        if threads > THREADS_MOST {
-            let what = format!("a host of {threads} threads takes too long to simulate");
+        let all = || model.vms.iter().flat_map(|vm| &vm.threads);
+        let (threads, wakes) = (all().count() as f64, all().map(wakes).sum::<f64>());
+        let less = (threads / MANY_THREADS).max(wakes / MANY_WAKES).max(1.0);
+        if less > LESS_MOST {
+            let what = format!(
+                "a host of {threads:.0} threads that wake {wakes:.0} times per second takes too long to simulate"
+            );
             return Err(Fault::new(FaultKind::Unsupported, what));
         }
-        let by_thread: BTreeMap<_, _> =
-            model.vms.iter().flat_map(|vm| &vm.threads).map(|t| (t.tid, wanted(t))).collect();
+        let by_thread: BTreeMap<_, _> = all().map(|t| (t.tid, wanted(t))).collect();
         let round = Round { begins_ns: 0, length_ns: COUNTED_NS };
         let demands = Demands { by_thread, round, hand_over_ns: 0 };
-        let mut forecaster = CountedForecaster { config, model, demands, before: Vec::new() };
+        let mut forecaster =
+            CountedForecaster { config, model, demands, less: less.ceil() as u64, before: Vec::new() };
         forecaster.before = forecaster.simulate(config, go_on)?;
         Ok(forecaster)
     }
@@ -88,8 +95,7 @@ impl<'a> CountedForecaster<'a> {
                 let one = nodes.as_ref().filter(|nodes| nodes.len() == 1);
                 vm.memory_node = one.and_then(|nodes| nodes.iter().next()).map(NodeId);
             }
-            let less = (host.threads.len() as u64).div_ceil(MANY_THREADS).max(1);
-            host.run(WARM_UP_NS / less, COUNTED_NS / less, go_on)
+            host.run(WARM_UP_NS / self.less, COUNTED_NS / self.less, go_on)
         };
         (1..=SEEDS).map(one).collect()
     }
@@ -152,7 +158,7 @@ impl<'a> CountedForecaster<'a> {
         let p99 = |all: &[Vec<Got>]| woken(all, vm).quantile_ns(0.99);
         if let (Some(seen), Some(was), Some(will)) = (vm.wake_latency, p99(&self.before), p99(after)) {
             // What the simulation and the host differ by stays.
-            let likely = seen.p99_ns * will / was.max(1.0);
+            let likely = seen.p99_ns * (will.max(1.0) / was.max(1.0));
             f.wake_p99_ns_before = Some(seen.p99_ns);
             f.wake_p99_ns_after = Some(Interval { low: likely / 2.0, likely, high: 2.0 * likely });
         }
@@ -164,7 +170,7 @@ impl<'a> CountedForecaster<'a> {
         if let (Some(seen), Some(was), Some(will)) =
             (f.wake_wait_ns_before, waits(&self.before), waits(after))
         {
-            let likely = seen * will / was.max(1.0);
+            let likely = seen * (will.max(1.0) / was.max(1.0));
             f.wake_wait_ns_after = Some(Interval { low: likely / 2.0, likely, high: 2.0 * likely });
         }
     }
@@ -183,9 +189,15 @@ fn woken(all: &[Vec<Got>], vm: &VmModel) -> Histogram {
     own.fold(Histogram::default(), |sum, g| sum.merged(&g.wake))
 }
 
+/// How often a thread wakes, per second.
+fn wakes(t: &ThreadModel) -> f64 {
+    let counted = t.wakeups_per_s.or(t.switches_per_s).filter(|per_s| *per_s > 0.0);
+    counted.unwrap_or(WAKES).min(WAKES_MOST)
+}
+
 /// What a thread wants, by its counters.
 fn wanted(t: &ThreadModel) -> Wanted {
-    let run = t.shares.run.unwrap_or(0.0);
+    let run = t.shares.run.unwrap_or(0.0).clamp(0.0, 1.0);
     let wait = t.shares.wait.unwrap_or(0.0) + t.shares.costop.unwrap_or(0.0);
     let asleep = t.shares.blocked.unwrap_or(1.0 - run - wait).clamp(0.0, 1.0);
     let demand = if run < RUNS {
@@ -193,9 +205,68 @@ fn wanted(t: &ThreadModel) -> Wanted {
     } else if asleep < SLEEPS {
         Demand::Hog
     } else {
-        let wakes = t.wakeups_per_s.or(t.switches_per_s).filter(|per_s| *per_s > 0.0).unwrap_or(WAKES);
-        let ns = |share: f64| Times::Exponential(((share * 1e9 / wakes) as u64).max(1_000));
+        let ns = |share: f64| Times::Exponential(((share * 1e9 / wakes(t)) as u64).max(1_000));
         Demand::SleepCompute { sleep: ns(asleep), compute: ns(run) }
     };
     Wanted { demand, bursts: 0, broken: 0, ran_ns: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use crate::sched::find;
+    use crate::setup::{Setup, VcpuSetup, VmSetup};
+    use vsteer_core::model::derive;
+    use vsteer_core::topology::machine;
+
+    /// A host as an observer sees it, with every thread's wake-ups counted `wakes` times as often.
+    fn host(vms: usize, wakes: f64) -> (HostConfig, HostModel) {
+        let sleeper = Demand::SleepCompute {
+            sleep: Times::Exponential(8_000_000),
+            compute: Times::Exponential(2_000_000),
+        };
+        let of = |i: usize| VmSetup::new(format!("vm{i}"), vec![VcpuSetup::new(sleeper.clone())]);
+        let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), (0..vms).map(of).collect(), 1);
+        let entry = find("eevdf").unwrap();
+        let mut s = (entry.build)(&setup, &crate::policy::Values::defaults(entry.about.parameters)).unwrap();
+        let batches: Vec<_> = (0..=5)
+            .map(|second| {
+                s.run(second * 1_000_000_000, u64::MAX);
+                samples::batch(&setup, &*s, Vec::new())
+            })
+            .collect();
+        let config = samples::config(&setup, "eevdf", entry.about.default_weight);
+        let mut model = derive(&config, &samples::collector(false), &batches).unwrap();
+        for t in model.vms.iter_mut().flat_map(|vm| &mut vm.threads) {
+            t.wakeups_per_s = t.wakeups_per_s.map(|per_s| per_s * wakes);
+        }
+        (config, model)
+    }
+
+    #[test]
+    fn without_steps_the_forecast_is_what_was_measured() {
+        let (config, model) = host(6, 1.0);
+        let told = CountedForecaster::new(&config, &model, &mut || true).unwrap();
+        for f in told.forecast(&[], &mut || true).unwrap().vms {
+            assert_eq!(
+                (f.run_after.likely, f.ready_after.likely),
+                (f.run_before, f.ready_before),
+                "{}",
+                f.name
+            );
+            assert_eq!(f.wake_p99_ns_after.map(|p99| p99.likely), f.wake_p99_ns_before, "{}", f.name);
+        }
+    }
+
+    /// A recording can hold any number. Simulating it must not take for ever.
+    #[test]
+    fn a_host_that_would_take_too_long_is_refused_by_its_wake_ups() {
+        let (config, model) = host(40, 1e12);
+        let refused = CountedForecaster::new(&config, &model, &mut || true).err().unwrap();
+        assert_eq!(refused.kind, FaultKind::Unsupported);
+        assert!(refused.what.contains("40 threads that wake 20000000 times per second"), "{refused}");
+        let (config, model) = host(3, f64::NAN);
+        assert!(CountedForecaster::new(&config, &model, &mut || true).is_ok());
+    }
 }

@@ -101,7 +101,7 @@ fn suits_the_others(c: &Context<'_>, rest: &CpuSet, spacious: bool) -> Result<()
         };
         let cpus = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&left(t)));
         let before = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
-        // One that has fewer already is no worse off than before.
+        // A VM that has fewer pCPUs already loses nothing.
         if spacious && cpus.len() < vm.vcpu_count().min(before.len()) {
             return Err(format!(
                 "VM {:?} has {} vCPUs, and {} pCPUs would be left for it",
