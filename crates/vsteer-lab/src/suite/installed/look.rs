@@ -5,13 +5,14 @@ use crate::command::{self, Finished};
 use crate::installed::host::Ran;
 use std::process::Command;
 use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
 
 /// For one look.
 const LIMIT: Duration = Duration::from_secs(120);
-use vsteer_core::Fault;
 
 /// Two VMs without an operating system: `spin` burns its vCPU, `tick` wakes 18 times a second. Their disks are boot
-/// sectors: `sti; jmp` to itself, and `sti; hlt; jmp` to `hlt`.
+/// sectors: `sti; jmp` to itself, and `sti; hlt; jmp` to `hlt`. libvirt gives up on a QEMU that answers late, which an
+/// emulated host on a busy machine makes it do, so a start is tried three times.
 const VMS: &str = r#"
 set -eu
 systemctl start libvirtd
@@ -26,17 +27,26 @@ for vm in spin tick; do
     <memballoon model='none'/><controller type='usb' model='none'/></devices></domain>" $vm "$PWD" $vm > /tmp/$vm.xml
     virsh -q define /tmp/$vm.xml
     virsh -q autostart $vm
-    virsh -q start $vm
+    started=no
+    for again in 1 2 3; do
+        if virsh -q start $vm || [ "$(virsh domstate $vm)" = running ]; then started=yes; break; fi
+        sleep 5
+    done
+    [ $started = yes ] || { journalctl -q -u libvirtd -n 5 -o cat >&2; cat /var/log/libvirt/qemu/$vm.log >&2; exit 1; }
 done
 "#;
 
 impl On<'_> {
     pub(super) fn observes(&mut self) -> Result<(), Fault> {
-        self.claim(
+        let ran = self.claim(
             "two VMs of libvirt run below machine.slice",
             &format!("{VMS}\ncat /proc/$(cat /run/libvirt/qemu/spin.pid)/cgroup"),
             |r| r.is_ok() && r.out.contains("machine.slice"),
         )?;
+        if !ran.is_ok() {
+            // All that follows is about these VMs, and would only repeat this.
+            return Err(Fault::new(FaultKind::Failed, format!("libvirt starts no VMs in the host: {}", ran.told())));
+        }
         let names_both = |r: &Ran| r.is_ok() && r.out.contains("spin") && r.out.contains("tick");
         self.claim_within(10.0, "top names both VMs", "vsteer top -b -n 1", names_both)?;
         self.claim("diagnose runs to its end", "vsteer diagnose --for 3s", |r| {
