@@ -45,7 +45,10 @@ impl On<'_> {
         )?;
         if !ran.is_ok() {
             // All that follows is about these VMs, and would only repeat this.
-            return Err(Fault::new(FaultKind::Failed, format!("libvirt starts no VMs in the host: {}", ran.told())));
+            return Err(Fault::new(
+                FaultKind::Failed,
+                format!("libvirt starts no VMs in the host: {}", ran.told()),
+            ));
         }
         let names_both = |r: &Ran| r.is_ok() && r.out.contains("spin") && r.out.contains("tick");
         self.claim_within(10.0, "top names both VMs", "vsteer top -b -n 1", names_both)?;
