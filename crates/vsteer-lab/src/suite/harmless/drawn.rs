@@ -8,7 +8,7 @@ use vsteer_sim::guest::{Demand, Times};
 use vsteer_sim::setup::{Costs, GroupSetup, Setup, VcpuSetup, VmSetup};
 
 const MS: u64 = 1_000_000;
-/// VMs are added until they want about so many times the host's pCPUs, or so many there are.
+/// VMs are added until they want a part, drawn at random, of this many times the host's pCPUs; and at most this many VMs.
 const WANT_MOST: f64 = 1.6;
 const VMS_MOST: u64 = 60;
 /// Speeds beside a busy sibling thread and on a remote node, in 1/1,000: [`Costs`] has the sources of the first; the second is

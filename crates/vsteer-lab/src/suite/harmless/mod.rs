@@ -5,9 +5,9 @@
 //! wake-ups doubles beyond 2 ms, unless the plan's forecast named that. Plans may also not lose in the sum over VMs.
 //!
 //! Left out: hosts whose real kernel is the judge, and Xen's Credit. `GAP(cures)`: whether a plan finds a cure where there is
-//! one. On 200 hosts 76 had one among 300 random candidates. A search among simulated candidates (branch `search`) had half of
-//! its gain on 11, made a VM wait longer on 10 of 2,000 hosts, and on 3 all VMs in the sum. The simulation of the present host
-//! from its counters is off by 7 points and more on a quarter of the hosts, so it cannot tell the candidates apart.
+//! one. Of 200 hosts, 76 had a cure among 300 random candidates. A search among simulated candidates (branch `search`) reached
+//! half of its gain on 11 of them. Of 2,000 hosts, it made a VM wait longer on 10, and all VMs together on 3. The reason: a
+//! simulation from counters is off by 7 points or more on a quarter of the hosts even if nothing changes.
 
 mod drawn;
 

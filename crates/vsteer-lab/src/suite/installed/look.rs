@@ -11,8 +11,8 @@ use vsteer_core::{Fault, FaultKind};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Two VMs without an operating system: `spin` burns its vCPU, `tick` wakes 18 times a second. Their disks are boot
-/// sectors: `sti; jmp` to itself, and `sti; hlt; jmp` to `hlt`. libvirt gives up on a QEMU that answers late, which an
-/// emulated host on a busy machine makes it do, so a start is tried three times.
+/// sectors: `sti; jmp` to itself, and `sti; hlt; jmp` to `hlt`. libvirt gives up on a QEMU that does not answer in time, and
+/// an emulated host beside other cases is slow, so a start is tried three times.
 const VMS: &str = r#"
 set -eu
 systemctl start libvirtd
