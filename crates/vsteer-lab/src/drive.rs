@@ -100,3 +100,27 @@ pub fn wait(what: &str, length: Duration) -> Result<(), Fault> {
     }
     Ok(())
 }
+/// The findings of `vsteer diagnose --json`: causes in its order, each followed by what it explains.
+pub fn findings(diagnosed: &Value) -> Vec<&Value> {
+    below(&diagnosed["findings"])
+}
+
+fn below(list: &Value) -> Vec<&Value> {
+    let all = list.as_array().into_iter().flatten();
+    all.flat_map(|f| std::iter::once(f).chain(below(&f["symptoms"]))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_cause_explains_is_a_finding_too() {
+        let of = |rule: &str, symptoms: Value| json!({ "rule": rule, "symptoms": symptoms });
+        let deep = of("b", json!([of("c", json!([]))]));
+        let told = json!({ "findings": [of("a", json!([deep])), { "rule": "d" }] });
+        assert_eq!(findings(&told).iter().map(|f| &f["rule"]).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+        assert!(findings(&json!({})).is_empty());
+    }
+}

@@ -12,7 +12,7 @@ use super::stopped::Stopped;
 use super::surroundings::{Surroundings, Watch};
 use super::{Bench, Case, Findings, Minutes};
 use crate::contention::Lab;
-use crate::drive::{Vsteer, wait};
+use crate::drive::{self, Vsteer, wait};
 use crate::libvirtd;
 use crate::process::busy_on_ns;
 use crate::suite::steered::failed;
@@ -204,7 +204,7 @@ impl Looks<'_> {
                 &rounds,
                 told.join(" | "),
             );
-            let all = diagnosed["findings"].as_array().into_iter().flatten();
+            let all = drive::findings(&diagnosed).into_iter();
             let named: Vec<&Value> =
                 all.filter(|f| f["rule"] == "host_process").map(|f| &f["title"]).collect();
             findings.claim(

@@ -11,7 +11,7 @@ use super::looks::{now_s, recording_of};
 use super::loops::{Gain, in_window};
 use super::{LIMIT, LOGGED_S, regions};
 use crate::command;
-use crate::drive::{Vsteer, wait};
+use crate::drive::{self, Vsteer, wait};
 use crate::suite::steered::failed;
 use crate::suite::{Bench, Evidence, Findings};
 use serde::Serialize;
@@ -101,8 +101,7 @@ fn alone(
     place("together")?;
     let (seen, kept_ms) = look("kept")?;
     let diagnosed = v.json(&["diagnose", &seen], LIMIT)?;
-    let found =
-        diagnosed["findings"].as_array().is_some_and(|f| f.iter().any(|f| f["rule"] == "pinned_busy"));
+    let found = drive::findings(&diagnosed).iter().any(|f| f["rule"] == "pinned_busy");
     let file = bench.fresh("openmp-alone-plan.json")?;
     let plan = v.json(&["plan", &seen, "--output", &file], LIMIT)?;
     let title = plan["title"].as_str().unwrap_or_default().to_owned();

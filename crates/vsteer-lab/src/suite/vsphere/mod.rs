@@ -14,7 +14,7 @@ mod driven;
 pub use api::CASE as API;
 
 use super::{Bench, Case, Evidence, Findings, Minutes};
-use crate::drive::Vsteer;
+use crate::drive::{self, Vsteer};
 use crate::vsphere::Tables;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -59,8 +59,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 }
 
 fn overload_is_named(diagnosed: &Value, findings: &mut Findings) {
-    let all = diagnosed["findings"].as_array().cloned().unwrap_or_default();
-    let overloads: Vec<&Value> = all.iter().filter(|f| f["rule"] == "node_overloaded").collect();
+    let all = drive::findings(diagnosed);
+    let overloads: Vec<&Value> = all.iter().copied().filter(|f| f["rule"] == "node_overloaded").collect();
     let quantities = |f: &Value| -> Vec<String> {
         let of = f["evidence"].as_array().into_iter().flatten();
         of.filter_map(|e| e["quantity"].as_str().map(str::to_owned)).collect()

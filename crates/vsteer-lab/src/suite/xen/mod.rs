@@ -18,7 +18,7 @@ mod simulated;
 mod steer;
 
 use super::{Bench, Case, Findings, Minutes};
-use crate::drive::Vsteer;
+use crate::drive::{self, Vsteer};
 use crate::fetch::cache_folder;
 use crate::interrupt;
 use crate::xen::job::Job;
@@ -288,8 +288,7 @@ fn boosted(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
         let recording = bench.output.join(boot).join("mix").join("host.vsteer");
         let told = Vsteer::beside(&bench.lab.program)?
             .json(&["diagnose", &recording.to_string_lossy()], Duration::from_secs(60))?;
-        let all = told["findings"].as_array().cloned().unwrap_or_default();
-        let of = all.iter().filter(|f| f["rule"] == "boost_starved");
+        let of = drive::findings(&told).into_iter().filter(|f| f["rule"] == "boost_starved");
         Ok(of.filter_map(|f| f["title"].as_str().map(str::to_owned)).collect())
     };
     let (credit, credit2) = (named("xen-credit")?, named("xen-credit2")?);

@@ -5,6 +5,7 @@
 //! rolls back; `xl` reports the state before, between and after. Then the same with a plan that the user
 //! specifies.
 
+use crate::drive;
 use crate::suite::Findings;
 use crate::xen::Ran;
 use serde_json::{Value, json};
@@ -74,11 +75,8 @@ fn heavy_of(told: &Value) -> Option<f64> {
 fn names_heavy(told: &Value) -> bool {
     let vms = told["model"]["vms"].as_array().into_iter().flatten();
     let id = vms.into_iter().find(|vm| vm["name"] == "heavy").map(|vm| vm["id"].clone());
-    told["findings"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .any(|f| f["rule"] == "dead_weight" && Some(&f["vm"]) == id.as_ref())
+    let all = drive::findings(told);
+    all.iter().any(|f| f["rule"] == "dead_weight" && Some(&f["vm"]) == id.as_ref())
 }
 
 /// Makes the claims, and returns the numbers.
