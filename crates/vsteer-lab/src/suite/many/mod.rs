@@ -329,7 +329,7 @@ fn short(bench: &Bench, vsteer: &Vsteer, findings: &mut Findings) -> Result<Valu
         let short = StandIn::start(&format!("short-{vm}"), &does)?;
         started.push(short.pid());
         there.push_back(short);
-        if vm % (number / 20) == 0 {
+        if vm % (number / 200) == 0 {
             bytes.push(memory(record.pid(), "VmRSS")?);
         }
     }
@@ -354,11 +354,17 @@ fn short(bench: &Bench, vsteer: &Vsteer, findings: &mut Findings) -> Result<Valu
             not_counted(&started, &counted)
         ),
     );
-    let (early, late) = (bytes[bytes.len() / 2], bytes[bytes.len() - 1]);
+    // Peaks, because from one moment to the next it varies by what the allocator gives back: 56 to 63 MiB.
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let [early, late] = [first, second].map(|half| half.iter().copied().max().unwrap_or(0));
     findings.claim(
         "the memory of record does not grow with the number of VMs that there were",
         late as f64 <= (1.0 + GROWTH) * early as f64,
-        format!("{} MiB after half of them, {} MiB at the end", early >> 20, late >> 20),
+        format!(
+            "at most {} MiB during the first half of them, {} MiB during the second",
+            early >> 20,
+            late >> 20
+        ),
     );
     Ok(json!({ "vms": number, "counted": counted.len(), "took_s": took.as_secs_f64(), "bytes": bytes }))
 }
