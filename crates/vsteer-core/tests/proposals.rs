@@ -622,21 +622,9 @@ mod choice {
     fn forecast(vms: &[(&str, [f64; 4])]) -> Forecast {
         let one =
             |(name, [run_before, run_after, ready_before, ready_after]): &(&str, [f64; 4])| VmForecast {
-                vm: VmId((*name).into()),
-                name: (*name).into(),
-                run_before: *run_before,
                 run_after: at(*run_after),
-                ready_before: *ready_before,
-                with_limited: false,
                 ready_after: at(*ready_after),
-                wake_wait_ns_before: None,
-                wake_wait_ns_after: None,
-                lag_before: None,
-                lag_after: None,
-                costop_before: None,
-                costop_after: None,
-                wake_p99_ns_before: None,
-                wake_p99_ns_after: None,
+                ..VmForecast::unchanged(VmId((*name).into()), *name, *run_before, *ready_before)
             };
         Forecast { method: "made up".into(), vms: vms.iter().map(one).collect() }
     }

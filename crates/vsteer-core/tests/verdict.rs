@@ -145,24 +145,7 @@ fn the_vms_of_the_plan_are_tested_first() {
 }
 
 fn told_of(name: &str, ready: f64) -> VmForecast {
-    let same = |v: f64| Interval { low: v, likely: v, high: v };
-    VmForecast {
-        vm: VmId(name.into()),
-        name: name.into(),
-        run_before: 0.25,
-        run_after: same(0.25),
-        ready_before: ready,
-        with_limited: false,
-        ready_after: same(ready),
-        wake_wait_ns_before: None,
-        wake_wait_ns_after: None,
-        lag_before: None,
-        lag_after: None,
-        costop_before: None,
-        costop_after: None,
-        wake_p99_ns_before: None,
-        wake_p99_ns_after: None,
-    }
+    VmForecast::unchanged(VmId(name.into()), name, 0.25, ready)
 }
 
 #[test]

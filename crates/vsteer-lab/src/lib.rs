@@ -15,6 +15,7 @@ pub mod case;
 pub mod command;
 pub mod contention;
 pub mod demo;
+mod drawn;
 pub mod drive;
 pub mod emulated;
 pub mod fetch;

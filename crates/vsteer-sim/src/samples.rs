@@ -9,10 +9,11 @@ use super::sched::Simulation;
 use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
 use crate::state::State;
 use vsteer_core::nouns::{
-    Batch, BlameSample, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota,
-    Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
+    Batch, BlameSample, CgroupLayout, Collector, CpuWeight, GroupQuota, HostConfig, Limits, Manager,
+    PcpuSample, Quota, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
 };
 
+use vsteer_core::CpuSet;
 pub use vsteer_core::nouns::SIMULATED;
 
 /// The process number of a simulated VM; the numbers of its threads follow.
@@ -30,6 +31,8 @@ pub fn tid(setup: &Setup, vcpu: &VcpuFacts) -> Tid {
 /// relative to it.
 pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     let usable = setup.topology.usable();
+    // Memory that is equally far from all nodes lies on all of them.
+    let every_node: CpuSet = setup.topology.nodes().iter().map(|n| n.id.0).collect();
     let vms = setup.vms.iter().enumerate().map(|(i, vm)| {
         let pid = pid(setup, i);
         let pool = setup.pools.get(vm.pool).unwrap_or(&usable);
@@ -59,14 +62,15 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
                 emulator: None,
                 whole_vm: vm.quota.or(cap),
             },
-            quotas: Vec::new(),
+            quotas: quotas_above(setup, vm.group),
             scheduling: Vec::new(),
             core_cookies: None,
-            cgroup: None,
+            cgroup: vm.group.map(|g| format!("{}/{}", path(setup, g), vm.name)),
             rt_budgets: Vec::new(),
             guest_topology: None,
             memory_bytes: None,
-            memory_nodes: vm.memory_node.map(|n| vsteer_core::CpuSet::single(n.0)),
+            memory_nodes: (setup.topology.nodes().len() > 1)
+                .then(|| vm.memory_node.map_or_else(|| every_node.clone(), |n| CpuSet::single(n.0))),
             pool: None,
             vsphere: None,
         }
@@ -80,6 +84,25 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
         scheduler: None,
         vms: vms.collect(),
     }
+}
+
+/// The path of a group, as the kernel has it.
+fn path(setup: &Setup, group: usize) -> String {
+    let above = setup.groups[group].parent.map_or_else(String::new, |parent| path(setup, parent));
+    format!("{above}/{}", setup.groups[group].name)
+}
+
+/// The quotas of a group and of those above it, parents first.
+fn quotas_above(setup: &Setup, group: Option<usize>) -> Vec<GroupQuota> {
+    let mut all = Vec::new();
+    let mut next = group;
+    while let Some(g) = next {
+        let of = &setup.groups[g];
+        all.extend(of.quota.map(|quota| GroupQuota { cgroup: path(setup, g), quota, shared: true }));
+        next = of.parent;
+    }
+    all.reverse();
+    all
 }
 
 /// Describes what the simulator measures, and what it does not model. `blamed`: was there a

@@ -462,23 +462,8 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
         .iter()
         .map(|vm| {
             let with_limited = vm.vcpu_threads().any(|t| t.shares.ready.is_none());
-            let mut f = VmForecast {
-                vm: vm.id.clone(),
-                name: vm.name.clone(),
-                run_before: 0.0,
-                run_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
-                ready_before: 0.0,
-                with_limited,
-                ready_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
-                lag_before: None,
-                lag_after: None,
-                costop_before: None,
-                costop_after: None,
-                wake_wait_ns_before: None,
-                wake_wait_ns_after: None,
-                wake_p99_ns_before: None,
-                wake_p99_ns_after: None,
-            };
+            let mut f =
+                VmForecast { with_limited, ..VmForecast::unchanged(vm.id.clone(), &vm.name, 0.0, 0.0) };
             let (mut waits, mut spells_per_s, mut wait_after) = (0.0, 0.0, 0.0);
             for t in vm.vcpu_threads() {
                 let Some(will) = solved.after(t) else { continue };

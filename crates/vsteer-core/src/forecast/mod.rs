@@ -59,6 +59,16 @@ pub struct VmForecast {
     /// Expected co-stop, summed over vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costop_after: Option<Interval>,
+    /// Sum over its vCPUs of limited time, as observed; `None` where the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_before: Option<f64>,
+    /// Expected limited time, summed over vCPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_after: Option<Interval>,
+    /// What the method by itself says that the VM waits now, less what it waited, summed over its vCPUs: ready, limited and
+    /// co-stopped. `None` where the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub null_error: Option<f64>,
     /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_p99_ns_before: Option<f64>,
@@ -68,6 +78,40 @@ pub struct VmForecast {
 }
 
 impl VmForecast {
+    /// What is told of a VM that ran and was ready for so much, summed over its vCPUs, if nothing changes.
+    pub fn unchanged(vm: VmId, name: impl Into<String>, run: f64, ready: f64) -> VmForecast {
+        let same = |share: f64| Interval { low: share, likely: share, high: share };
+        VmForecast {
+            vm,
+            name: name.into(),
+            run_before: run,
+            run_after: same(run),
+            ready_before: ready,
+            with_limited: false,
+            ready_after: same(ready),
+            wake_wait_ns_before: None,
+            wake_wait_ns_after: None,
+            lag_before: None,
+            lag_after: None,
+            costop_before: None,
+            costop_after: None,
+            limited_before: None,
+            limited_after: None,
+            null_error: None,
+            wake_p99_ns_before: None,
+            wake_p99_ns_after: None,
+        }
+    }
+
+    /// By how much it is expected to wait longer, summed over vCPUs: ready, limited and co-stopped.
+    pub fn wait_grows(&self) -> f64 {
+        let grows = |before: Option<f64>, after: Option<Interval>| {
+            before.zip(after).map_or(0.0, |(before, after)| after.likely - before)
+        };
+        let ready = self.ready_after.likely - self.ready_before;
+        ready + grows(self.limited_before, self.limited_after) + grows(self.costop_before, self.costop_after)
+    }
+
     /// The change of its work rate: 1.0 unchanged, 0.9 a tenth less.
     pub fn work_ratio(&self) -> f64 {
         if self.run_before > 0.0 { self.run_after.likely / self.run_before } else { 1.0 }

@@ -13,6 +13,7 @@ mod display;
 mod emulated;
 mod experiments;
 mod findings;
+mod forecasts;
 mod harmless;
 pub mod hostile;
 mod installed;
@@ -133,6 +134,7 @@ pub const CASES: &[Case] = &[
     qemu_lines::CASE,
     libvirt_data::CASE,
     audit::CASE,
+    forecasts::CASE,
     harmless::CASE,
     vsphere::CASE,
     vsphere::API,

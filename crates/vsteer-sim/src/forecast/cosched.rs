@@ -363,11 +363,7 @@ impl<'a> Cosched<'a> {
                 Interval { low: (likely - half).max(0.0), likely, high: likely + half }
             };
             VmForecast {
-                vm: s.vm.id.clone(),
-                name: s.vm.name.clone(),
-                run_before: run,
                 run_after: interval(run + will.run - was.run, was.run - run, 0.05 * run + 0.003),
-                ready_before: ready,
                 with_limited: shares.ready.is_none(),
                 ready_after: interval(will.ready, was.ready - ready, 0.25 * will.ready + 0.003),
                 costop_before: shares.costop,
@@ -376,12 +372,7 @@ impl<'a> Cosched<'a> {
                     was.costop - shares.costop.unwrap_or(was.costop),
                     0.25 * will.costop + 0.001,
                 )),
-                wake_wait_ns_before: None,
-                wake_wait_ns_after: None,
-                lag_before: None,
-                lag_after: None,
-                wake_p99_ns_before: None,
-                wake_p99_ns_after: None,
+                ..VmForecast::unchanged(s.vm.id.clone(), &s.vm.name, run, ready)
             }
         });
         Ok(Forecast { method: self.method(), vms: vms.collect() })

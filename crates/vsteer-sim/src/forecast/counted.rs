@@ -6,7 +6,7 @@
 //! steps, so that what a model like this gets wrong cancels in the difference. What grows is added to what was measured, and
 //! what falls, falls to the same part of it. Without steps the forecast is therefore what was measured.
 //!
-//! Left out: threads that wait for each other, quotas of groups that several VMs share, and timers' regularity. What sibling
+//! Left out: threads that wait for each other, and timers' regularity. What sibling
 //! threads and remote memory cost is not known of a real host: the middle of published values is taken ([`Costs`]).
 
 use super::demand::{Demands, Round, Wanted};
@@ -45,6 +45,11 @@ const SHOWN: f64 = 0.5;
 /// The smallest half-width of an interval, as a share per vCPU and as a part of the change.
 const LEAST: f64 = 0.01;
 const PART: f64 = 0.3;
+/// Intervals are so much wider, and half as wide at least as this part of the null error; a 99th percentile may be this many
+/// times as long, or as short. With these, 90 % of the intervals hold what then happens to random hosts (`lab run forecasts`).
+const WIDER: f64 = 2.0;
+const OFF: f64 = 0.75;
+const TIMES: f64 = 2.5;
 
 /// A host whose threads do at random what was counted.
 pub struct CountedForecaster<'a> {
@@ -53,9 +58,12 @@ pub struct CountedForecaster<'a> {
     demands: Demands,
     /// The part of the usual time that is simulated: 1 / this.
     less: u64,
-    /// By seed.
-    before: Vec<Vec<Got>>,
+    /// The host as it is.
+    before: Runs,
 }
+
+/// What all threads got, by seed.
+type Runs = Vec<Vec<Got>>;
 
 impl<'a> CountedForecaster<'a> {
     /// Simulates the host as it is.
@@ -78,14 +86,18 @@ impl<'a> CountedForecaster<'a> {
         }
         let by_thread: BTreeMap<_, _> = all().map(|t| (t.tid, wanted(t))).collect();
         let round = Round { begins_ns: 0, length_ns: COUNTED_NS };
-        let demands = Demands { by_thread, round, hand_over_ns: 0 };
-        let mut forecaster =
-            CountedForecaster { config, model, demands, less: less.ceil() as u64, before: Vec::new() };
+        let mut forecaster = CountedForecaster {
+            config,
+            model,
+            demands: Demands { by_thread, round, hand_over_ns: 0 },
+            less: less.ceil() as u64,
+            before: Vec::new(),
+        };
         forecaster.before = forecaster.simulate(config, go_on)?;
         Ok(forecaster)
     }
 
-    fn simulate(&self, config: &HostConfig, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<Vec<Got>>, Fault> {
+    fn simulate(&self, config: &HostConfig, go_on: &mut dyn FnMut() -> bool) -> Result<Runs, Fault> {
         let one = |seed: u64| {
             let mut host: Replay = replay(config, &self.demands, seed)?;
             host.setup.costs =
@@ -95,7 +107,7 @@ impl<'a> CountedForecaster<'a> {
                 let one = nodes.as_ref().filter(|nodes| nodes.len() == 1);
                 vm.memory_node = one.and_then(|nodes| nodes.iter().next()).map(NodeId);
             }
-            host.run(WARM_UP_NS / self.less, COUNTED_NS / self.less, go_on)
+            host.run_with_phases(seed, WARM_UP_NS / self.less, COUNTED_NS / self.less, go_on)
         };
         (1..=SEEDS).map(one).collect()
     }
@@ -113,7 +125,7 @@ impl<'a> CountedForecaster<'a> {
             Some(self.simulate(&fluid::after(self.config, steps), go_on)?)
         };
         for (f, vm) in forecast.vms.iter_mut().zip(&self.model.vms) {
-            self.tell(f, vm, after.as_deref().unwrap_or(&self.before));
+            tell(f, vm, &self.before, after.as_deref().unwrap_or(&self.before));
         }
         Ok(forecast)
     }
@@ -122,58 +134,73 @@ impl<'a> CountedForecaster<'a> {
     pub fn asking<'b>(&'b self, go_on: &'b mut dyn FnMut() -> bool) -> impl Forecaster + 'b {
         move |steps: &[Step]| self.forecast(steps, go_on)
     }
+}
 
-    fn tell(&self, f: &mut VmForecast, vm: &VmModel, after: &[Vec<Got>]) {
-        let vcpus = vm.vcpu_threads().count().max(1) as f64;
-        let with_limited = f.with_limited;
-        let moved = |measured: f64, of: &dyn Fn(&Got) -> f64| {
-            let each: Vec<f64> =
-                self.before.iter().zip(after).map(|(a, b)| sum(b, vm, of) - sum(a, vm, of)).collect();
-            let simulated: f64 = self.before.iter().map(|a| sum(a, vm, of)).sum::<f64>() / SEEDS as f64;
-            let moves = mean(&each).unwrap_or(0.0);
-            // What falls, falls to a part of what was measured: the simulation may begin higher.
-            let by =
-                if moves < 0.0 && simulated > 0.0 { moves * (measured / simulated).min(1.0) } else { moves };
-            let spread = SPREADS * libm::sqrt(variance(&each).unwrap_or(0.0));
-            let half = spread.max(PART * by.abs()).max(LEAST * vcpus);
-            let likely = (measured + by).clamp(0.0, vcpus);
-            Interval { low: (likely - half).max(0.0), likely, high: likely + half }
-        };
-        f.run_after = moved(f.run_before, &|g| g.run);
-        let by_shares = f.ready_after;
-        f.ready_after = moved(f.ready_before, &|g| if with_limited { g.ready + g.limited } else { g.ready });
-        // A VM whose timers other threads serve gains more than its own threads' simulation shows: what fair shares say bounds
-        // it from below.
-        if by_shares.likely < 0.9 * f.ready_before {
-            f.ready_after.low = f.ready_after.low.min(by_shares.low);
-            let simulated: f64 =
-                self.before.iter().map(|a| sum(a, vm, &|g| g.ready)).sum::<f64>() / SEEDS as f64;
-            if simulated < SHOWN * f.ready_before {
-                f.ready_after = by_shares;
-            }
-        }
-        let lag =
-            mean(&vm.vcpu_threads().filter_map(|t| t.shares.lag).collect::<Vec<_>>()).map(|lag| lag * vcpus);
-        (f.lag_before, f.lag_after) = (lag, lag.map(|lag| moved(lag, &|g| g.lag)));
-        let p99 = |all: &[Vec<Got>]| woken(all, vm).quantile_ns(0.99);
-        if let (Some(seen), Some(was), Some(will)) = (vm.wake_latency, p99(&self.before), p99(after)) {
-            // What the simulation and the host differ by stays.
-            let likely = seen.p99_ns * (will.max(1.0) / was.max(1.0));
-            f.wake_p99_ns_before = Some(seen.p99_ns);
-            f.wake_p99_ns_after = Some(Interval { low: likely / 2.0, likely, high: 2.0 * likely });
-        }
-        let waits = |all: &[Vec<Got>]| {
-            let of: Vec<&Got> = all.iter().flatten().filter(|g| is_vcpu_of(g, vm)).collect();
-            let wakes: u64 = of.iter().map(|g| g.wake.total()).sum();
-            (wakes > 0).then(|| of.iter().map(|g| g.wake_wait_ns as f64).sum::<f64>() / wakes as f64)
-        };
-        if let (Some(seen), Some(was), Some(will)) =
-            (f.wake_wait_ns_before, waits(&self.before), waits(after))
-        {
-            let likely = seen * (will.max(1.0) / was.max(1.0));
-            f.wake_wait_ns_after = Some(Interval { low: likely / 2.0, likely, high: 2.0 * likely });
+/// A [`CountedForecaster`] that asks whether to continue.
+/// Writes what the simulations before and after the steps say of a VM into its forecast.
+fn tell(f: &mut VmForecast, vm: &VmModel, before: &[Vec<Got>], after: &[Vec<Got>]) {
+    let vcpus = vm.vcpu_threads().count().max(1) as f64;
+    let with_limited = f.with_limited;
+    let simulated =
+        |of: &dyn Fn(&Got) -> f64| before.iter().map(|a| sum(a, vm, of)).sum::<f64>() / before.len() as f64;
+    let moved = |measured: f64, of: &dyn Fn(&Got) -> f64| {
+        let each: Vec<f64> = before.iter().zip(after).map(|(a, b)| sum(b, vm, of) - sum(a, vm, of)).collect();
+        let simulated = simulated(of);
+        let moves = mean(&each).unwrap_or(0.0);
+        // What falls, falls to a part of what was measured: the simulation may begin higher.
+        let by = if moves < 0.0 && simulated > 0.0 { moves * (measured / simulated).min(1.0) } else { moves };
+        let spread = SPREADS * libm::sqrt(variance(&each).unwrap_or(0.0));
+        let half = spread.max(PART * by.abs()).max(LEAST * vcpus);
+        let likely = (measured + by).clamp(0.0, vcpus);
+        Interval { low: (likely - half).max(0.0), likely, high: likely + half }
+    };
+    f.run_after = moved(f.run_before, &|g| g.run);
+    let by_shares = f.ready_after;
+    f.ready_after = moved(f.ready_before, &|g| if with_limited { g.ready + g.limited } else { g.ready });
+    // A VM whose timers other threads serve gains more than its own threads' simulation shows: what fair shares say bounds
+    // it from below.
+    if by_shares.likely < 0.9 * f.ready_before {
+        f.ready_after.low = f.ready_after.low.min(by_shares.low);
+        if simulated(&|g| g.ready) < SHOWN * f.ready_before {
+            f.ready_after = by_shares;
         }
     }
+    if !with_limited {
+        let all: Vec<f64> = vm.vcpu_threads().filter_map(|t| t.shares.limited).collect();
+        let limited = (!all.is_empty()).then(|| all.iter().sum::<f64>());
+        (f.limited_before, f.limited_after) = (limited, limited.map(|l| moved(l, &|g| g.limited)));
+    }
+    let off = simulated(&|g| g.ready + g.limited) - f.ready_before - f.limited_before.unwrap_or(0.0);
+    f.null_error = Some(off);
+    f.run_after = wider(f.run_after, 0.0);
+    f.ready_after = wider(f.ready_after, off);
+    f.limited_after = f.limited_after.map(|limited| wider(limited, off));
+    let lag =
+        mean(&vm.vcpu_threads().filter_map(|t| t.shares.lag).collect::<Vec<_>>()).map(|lag| lag * vcpus);
+    (f.lag_before, f.lag_after) = (lag, lag.map(|lag| moved(lag, &|g| g.lag)));
+    let p99 = |all: &[Vec<Got>]| woken(all, vm).quantile_ns(0.99);
+    if let (Some(seen), Some(was), Some(will)) = (vm.wake_latency, p99(before), p99(after)) {
+        // What the simulation and the host differ by stays.
+        let likely = seen.p99_ns * (will.max(1.0) / was.max(1.0));
+        f.wake_p99_ns_before = Some(seen.p99_ns);
+        f.wake_p99_ns_after = Some(Interval { low: likely / TIMES, likely, high: TIMES * likely });
+    }
+    let waits = |all: &[Vec<Got>]| {
+        let of: Vec<&Got> = all.iter().flatten().filter(|g| is_vcpu_of(g, vm)).collect();
+        let wakes: u64 = of.iter().map(|g| g.wake.total()).sum();
+        (wakes > 0).then(|| of.iter().map(|g| g.wake_wait_ns as f64).sum::<f64>() / wakes as f64)
+    };
+    if let (Some(seen), Some(was), Some(will)) = (f.wake_wait_ns_before, waits(before), waits(after)) {
+        let likely = seen * (will.max(1.0) / was.max(1.0));
+        f.wake_wait_ns_after = Some(Interval { low: likely / 2.0, likely, high: 2.0 * likely });
+    }
+}
+
+/// By [`WIDER`] and [`OFF`]; `off` is the null error.
+fn wider(Interval { low, likely, high }: Interval, off: f64) -> Interval {
+    let least = OFF * off.abs();
+    let [below, above] = [likely - low, high - likely].map(|half| (WIDER * half).max(least));
+    Interval { low: (likely - below).max(0.0), likely, high: likely + above }
 }
 
 fn is_vcpu_of(g: &Got, vm: &VmModel) -> bool {

@@ -136,25 +136,23 @@ impl<'a> ReplayForecaster<'a> {
         });
         let waits = sum(&parts.concat(), &|g| g.wake_wait_ns as f64);
         let wakes: u64 = all.total();
+        let limited = measured(&|s| s.limited);
         VmForecast {
-            vm: vm.id.clone(),
-            name: vm.name.clone(),
-            run_before: run.unwrap_or(0.0),
             run_after: interval(run, &|g| g.run),
-            ready_before: ready.unwrap_or(0.0),
-            with_limited: false,
             ready_after: interval(ready, &|g| g.ready),
             lag_before: lag,
             lag_after: Some(interval(lag, &|g| g.lag)),
-            costop_before: None,
-            costop_after: None,
-            wake_wait_ns_before: None,
+            limited_before: limited,
+            limited_after: limited.map(|_| interval(limited, &|g| g.limited)),
+            null_error: ready
+                .map(|seen| sum(&self.as_it_was, &|g| g.ready + g.limited) - seen - limited.unwrap_or(0.0)),
             wake_wait_ns_after: (wakes > 0).then(|| {
                 let likely = waits / wakes as f64;
                 Interval { low: likely / 2.0, likely, high: likely * 2.0 }
             }),
             wake_p99_ns_before: vm.wake_latency.map(|q| q.p99_ns),
             wake_p99_ns_after: wake_p99,
+            ..VmForecast::unchanged(vm.id.clone(), &vm.name, run.unwrap_or(0.0), ready.unwrap_or(0.0))
         }
     }
 }

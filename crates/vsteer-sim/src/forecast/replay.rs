@@ -15,7 +15,7 @@
 //!   good. (Simulating them as one more VM was tried: no better if they use little, worse if they use much.)
 //! - `GAP(replay-hz)`: recordings made before vsteer recorded the kernel's tick and base slice are simulated
 //!   with the defaults.
-//! - `GAP(replay-slices)`: groups above VMs have the default weight, no quota, and contain nothing else.
+//! - `GAP(replay-slices)`: groups above VMs have the default weight and contain nothing else.
 
 use super::demand::Demands;
 use crate::account::Account;
@@ -175,7 +175,7 @@ pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay
         .vms
         .iter()
         .flat_map(|vm| vm.threads.iter().map(|t| Thread { vm: vm.id.clone(), role: t.role, tid: t.tid }));
-    let mut above = Above::default();
+    let mut above = Above { groups: Vec::new(), config };
     // A VM without a known thread cannot wait.
     let vms = config.vms.iter().filter(|vm| !vm.threads.is_empty());
     let vms: Vec<VmSetup> = vms
@@ -236,14 +236,14 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
     VmSetup { quota: vm.limits.whole_vm, quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
 }
 
-/// The groups above VMs (`machine.slice`). With one line of tasks (7.3), each divides its weight among the
-/// awake tasks below it, so a task's weight depends on what others do.
-#[derive(Default)]
-struct Above {
+/// The groups above VMs (`machine.slice`), with the quotas that their VMs share. With one line of tasks (7.3), each divides its
+/// weight among the awake tasks below it, so a task's weight depends on what others do.
+struct Above<'a> {
     groups: Vec<GroupSetup>,
+    config: &'a HostConfig,
 }
 
-impl Above {
+impl Above<'_> {
     /// The group that contains this one; `None`: the root.
     fn of(&mut self, cgroup: &str) -> Option<usize> {
         let (parent, _) =
@@ -252,7 +252,9 @@ impl Above {
             return Some(known);
         }
         let above = self.of(parent);
-        self.groups.push(GroupSetup { name: parent.to_owned(), parent: above, weight: None, quota: None });
+        let quotas = self.config.vms.iter().flat_map(|vm| &vm.quotas);
+        let quota = quotas.filter(|q| q.shared && q.cgroup == parent).map(|q| q.quota).next();
+        self.groups.push(GroupSetup { name: parent.to_owned(), parent: above, weight: None, quota });
         Some(self.groups.len() - 1)
     }
 }
@@ -302,6 +304,25 @@ impl Replay {
         Ok(sum)
     }
 
+    /// The same with one draw of the unknown starts of quotas' periods, for who runs many seeds.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn run_with_phases(
+        &self,
+        phases: u64,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Got>, Fault> {
+        let mut values = self.values.clone();
+        if self.draws_phases() {
+            values.set("quota_phases", phases)?;
+        }
+        let mut parts = self.run_once(&values, warm_up_ns, measured_ns, 1, go_on)?;
+        Ok(parts.pop().expect("one part"))
+    }
+
     /// This replay as a run to record: one round to warm up and one measured. Uses the first offsets of quota
     /// periods.
     ///
@@ -323,7 +344,8 @@ impl Replay {
             let own = vm.vcpus.iter().any(|v| v.quota.is_some() && v.quota_begins_ns.is_none());
             own || vm.quota.is_some() && vm.quota_begins_ns.is_none()
         };
-        settable && self.setup.vms.iter().any(unknown)
+        let above = self.setup.groups.iter().any(|g| g.quota.is_some());
+        settable && (above || self.setup.vms.iter().any(unknown))
     }
 
     fn run_once(
@@ -513,13 +535,27 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_above_vms_are_made_once_parents_first() {
-        let mut above = Above::default();
-        assert_eq!(above.of("/vm"), None);
-        let of = ["/m.slice/a.scope", "/m.slice/b.scope", "/m.slice/deep/er/c"].map(|own| above.of(own));
-        assert_eq!(of, [Some(0), Some(0), Some(2)]);
-        let told: Vec<_> = above.groups.iter().map(|g| (g.name.as_str(), g.parent)).collect();
-        assert_eq!(told, [("/m.slice", None), ("/m.slice/deep", Some(0)), ("/m.slice/deep/er", Some(1))]);
+    fn groups_above_vms_are_made_once_parents_first_with_the_quotas_that_vms_share() {
+        let quota = Quota { quota_us: 150_000, period_us: 100_000 };
+        let group = |name: &str, parent, quota| GroupSetup { name: name.into(), parent, weight: None, quota };
+        let vm =
+            |name: &str, group| VmSetup { group, ..VmSetup::new(name, vec![VcpuSetup::new(Demand::Hog)]) };
+        let vms = vec![vm("a", Some(1)), vm("free", None), vm("b", Some(0)), vm("c", Some(1))];
+        let mut setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vms, 1);
+        setup.groups = vec![group("m.slice", None, Some(quota)), group("deep", Some(0), None)];
+        let config = crate::samples::config(&setup, "eevdf", 100);
+        let round = crate::forecast::demand::Round { begins_ns: 0, length_ns: 1 };
+        let none = Demands { by_thread: Default::default(), round, hand_over_ns: 0 };
+        let told = replay(&config, &none, 1).unwrap();
+        assert_eq!(
+            told.setup.groups,
+            [group("/m.slice", None, Some(quota)), group("/m.slice/deep", Some(0), None)]
+        );
+        assert_eq!(
+            told.setup.vms.iter().map(|vm| vm.group).collect::<Vec<_>>(),
+            [Some(1), None, Some(0), Some(1)]
+        );
+        assert!(told.draws_phases(), "when its periods begin is not recorded");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::one_line;
 use vsteer_core::Interval;
-use vsteer_core::forecast::Forecast;
+use vsteer_core::forecast::{Forecast, VmForecast};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
 use vsteer_core::setting::argv::shell_word;
@@ -33,7 +33,7 @@ fn forecast(f: &Forecast) -> String {
             100.0 * v.work_ratio()
         ));
     }
-    out.push_str(&costops(f));
+    out.push_str(&other_waits(f));
     let waits: Vec<_> = f.vms.iter().filter_map(|v| Some((v, v.wake_p99_ns_after?))).collect();
     if !waits.is_empty() {
         out.push_str(&format!(
@@ -56,23 +56,51 @@ fn forecast(f: &Forecast) -> String {
             after(wake, 1e-6)
         ));
     }
+    out.push_str(&null_error(f));
     out
 }
 
-/// Co-stop of the VMs that have a forecast of it.
-fn costops(f: &Forecast) -> String {
+/// Waits other than ready time, of the VMs that have a forecast of them. Limited time that neither is nor comes is left out.
+fn other_waits(f: &Forecast) -> String {
+    let limited = |v: &VmForecast| {
+        let is = v.limited_before.is_some_and(|l| l >= TOLD_FROM);
+        v.limited_after
+            .filter(|l| is || l.likely >= TOLD_FROM)
+            .map(|after| (v.limited_before, after, "limited"))
+    };
+    let costop = |v: &VmForecast| v.costop_after.map(|after| (v.costop_before, after, "co-stop"));
     let mut out = String::new();
-    for (v, i) in f.vms.iter().filter_map(|v| Some((v, v.costop_after?))) {
-        let before = v.costop_before.map_or_else(|| "-".to_owned(), |c| format!("{:.2}", 100.0 * c));
-        out.push_str(&format!(
-            "   {:<22} {before:>8} -> {:>8.2} [{:>5.2}, {:>5.2}]  co-stop\n",
-            one_line(&v.name),
-            100.0 * i.likely,
-            100.0 * i.low,
-            100.0 * i.high
-        ));
+    for v in &f.vms {
+        for (before, i, what) in [costop(v), limited(v)].into_iter().flatten() {
+            let before = before.map_or_else(|| "-".to_owned(), |c| format!("{:.2}", 100.0 * c));
+            out.push_str(&format!(
+                "   {:<22} {before:>8} -> {:>8.2} [{:>5.2}, {:>5.2}]  {what}\n",
+                one_line(&v.name),
+                100.0 * i.likely,
+                100.0 * i.low,
+                100.0 * i.high
+            ));
+        }
     }
     out
+}
+
+/// A forecast that is further off for the unchanged host, as a share, says so.
+const OFF_TOLD_FROM: f64 = 0.02;
+
+/// How far the method is off before it is corrected, where that is much.
+fn null_error(f: &Forecast) -> String {
+    let off = |v: &VmForecast| v.null_error.map_or(0.0, f64::abs);
+    match f.vms.iter().max_by(|a, b| off(a).total_cmp(&off(b))) {
+        Some(v) if off(v) >= OFF_TOLD_FROM => format!(
+            "   Without a change, {} alone would say that VM {:?} waits {:.1} points {} than it did.\n",
+            f.method,
+            one_line(&v.name),
+            100.0 * off(v),
+            if v.null_error.unwrap_or(0.0) > 0.0 { "more" } else { "less" }
+        ),
+        _ => String::new(),
+    }
 }
 
 /// What is expected once the first `steps` are made, where the plan says it.
