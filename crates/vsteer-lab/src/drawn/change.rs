@@ -46,7 +46,7 @@ fn place(r: &mut Random, config: &HostConfig, vm: &VmConfig) -> Vec<Step> {
             cores[first..first + n].iter().fold(CpuSet::new(), |all, core| all.union(&core.cpus))
         }
     };
-    if (to.len() as usize) < vm.vcpu_count() as usize {
+    if to.len() < vm.vcpu_count() {
         return Vec::new();
     }
     let moved = vm.threads.iter().filter(|t| t.affinity != to);
