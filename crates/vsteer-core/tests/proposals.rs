@@ -656,7 +656,20 @@ mod choice {
         assert_eq!(with([0.02, 0.0, 0.25, 0.25]), None, "so little work does not count");
         assert!(with([0.03, 0.0, 0.25, 0.25]).is_some());
         let grown = with([1.0, 1.0, 0.25, 0.6]);
-        assert_eq!(grown.unwrap(), "the ready share of VM \"burn-a\" would grow by 35 percentage points");
+        assert_eq!(grown.unwrap(), "VM \"burn-a\" would wait 35 percentage points longer");
+    }
+
+    #[test]
+    fn a_vm_that_is_ready_instead_of_limited_waits_no_longer() {
+        let limits = Limits { ready_growth: 0.05, ..Limits::default() };
+        let with = |limited_after: f64| {
+            let mut told = forecast(&[("tick-a", [0.1, 0.1, 1.6, 0.1]), ("burn-a", [1.0, 1.0, 0.25, 0.6])]);
+            told.vms[1].limited_before = Some(0.4);
+            told.vms[1].limited_after = Some(at(limited_after));
+            why_no_weights(&planned(&contended(), limits, |_| told.clone())).map(str::to_owned)
+        };
+        assert_eq!(with(0.05), None);
+        assert_eq!(with(0.4).unwrap(), "VM \"burn-a\" would wait 35 percentage points longer");
     }
 
     #[test]

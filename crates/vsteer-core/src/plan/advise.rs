@@ -5,9 +5,9 @@
 //! least. If two are equal, it chooses the gentler action. Without a delayed VM or a proposal the plan is empty and
 //! its title says why.
 //!
-//! The rules: no VM's work rate falls by more than [`Limits::work_loss`], no VM's ready share grows by more than
-//! [`Limits::ready_growth`], no VM wakes up much later, where the forecast tells that, and what the others lose is at most a fifth
-//! of what the delayed VMs gain.
+//! The rules: no VM's work rate falls by more than [`Limits::work_loss`], no VM waits (ready, limited and co-stopped) longer by
+//! more than [`Limits::ready_growth`], no VM wakes up much later, where the forecast tells that, and what the others lose is at
+//! most a fifth of what the delayed VMs gain.
 
 use super::action::{ACTIONS, Action, Context};
 use super::{Alternative, Plan, Stage};
@@ -63,15 +63,10 @@ fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
                 "VM {name:?} would wake up later: 99th percentile {will:.1} ms instead of {was:.1} ms"
             ));
         }
-        let growth = f.ready_after.likely - f.ready_before;
-        (growth > limits.ready_growth).then(|| {
-            format!(
-                "the ready share of VM {:?} would grow by {:.0} percentage \
-                points",
-                f.name,
-                100.0 * growth
-            )
-        })
+        // A vCPU that is ready instead of limited waits no longer than before.
+        let growth = f.wait_grows();
+        (growth > limits.ready_growth)
+            .then(|| format!("VM {:?} would wait {:.0} percentage points longer", f.name, 100.0 * growth))
     })
 }
 
@@ -88,7 +83,7 @@ fn not_worth(forecast: &Forecast, delayed: &[&VmConfig]) -> Option<String> {
     if !forecast.vms.iter().any(|f| helped(&f)) {
         return None;
     }
-    let less = |f: &VmForecast| f.ready_before - f.ready_after.likely;
+    let less = |f: &VmForecast| -f.wait_grows();
     let gain: f64 = forecast.vms.iter().filter(helped).map(less).sum();
     if gain < GAIN {
         return Some(format!(

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// Largest allowed loss of any VM's work rate, as a fraction of that rate.
     pub work_loss: f64,
-    /// Largest allowed growth of any VM's ready share, summed over its vCPUs, as a fraction of a pCPU.
+    /// Largest allowed growth of any VM's wait (ready, limited and co-stopped), summed over its vCPUs, as a fraction of a pCPU.
     pub ready_growth: f64,
     /// Thresholds above which a VM counts as delayed.
     pub thresholds: Thresholds,
