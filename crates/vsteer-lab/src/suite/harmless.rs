@@ -32,7 +32,7 @@ pub const CASE: Case = Case {
     name: "harmless",
     doc: "default plans for random hosts, simulated before and after: no VM gets worse that the plan does not name",
     in_test: true,
-    minutes: Minutes::new(1.5, 40.0),
+    minutes: Minutes::new(0.6, 6.0),
     beside: false,
     run,
 };
