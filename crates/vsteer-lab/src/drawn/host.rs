@@ -47,6 +47,18 @@ pub fn host(seed: u64) -> Setup {
     Setup { groups, costs, ..Setup::new(topology, vms, seed) }
 }
 
+/// The same under Xen's Credit: no groups, caps instead of quotas, and weights that count from 256.
+pub fn xen_host(seed: u64) -> Setup {
+    let mut setup = host(seed);
+    setup.groups.clear();
+    for vm in &mut setup.vms {
+        vm.group = None;
+        vm.weight = vm.weight.map(|weight| weight / 4);
+        vm.cap_pct = vm.quota.take().map(|q| (100 * q.quota_us / q.period_us).max(1) as u32);
+    }
+    setup
+}
+
 /// A slice for all machines and one in it, or none; each may have a quota.
 fn slices(r: &mut Random, pcpus: u32) -> Vec<GroupSetup> {
     let levels = [0, 0, 1, 2][r.within(0, 3) as usize];

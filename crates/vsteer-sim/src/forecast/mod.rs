@@ -20,4 +20,5 @@ pub mod headroom;
 mod queue;
 pub mod recorded;
 pub mod replay;
+mod scheduler;
 pub mod weights;

@@ -5,7 +5,7 @@
 //! changed one (prediction). vCPUs, emulator and I/O threads are treated alike, because they wait for each
 //! other's pCPUs.
 //!
-//! The kernel's version selects the scheduler: EEVDF since 6.6, CFS before; real-time classes above either.
+//! [`super::scheduler`] selects the scheduler.
 //!
 //! Left out:
 //! - `GAP(replay-anew)`: kernels from 6.13 to 6.19 place a task again when its weight changes
@@ -18,28 +18,19 @@
 //! - `GAP(replay-slices)`: groups above VMs have the default weight and contain nothing else.
 
 use super::demand::Demands;
+use super::scheduler;
 use crate::account::Account;
 use crate::engine::Stop;
 use crate::guest::Demand;
 use crate::policy::Values;
-use crate::samples::SIMULATED;
 use crate::scenario::Case;
-use crate::sched::{self, Entry, Simulation};
+use crate::sched::{Entry, Simulation};
 use crate::setup::{GroupSetup, Setup, Vcpu, VcpuSetup, VmSetup};
 use crate::state::State;
 use serde::Serialize;
-use vsteer_core::nouns::{FairTuning, Histogram, HostConfig, Quota, Role, Tid, VmConfig, VmId};
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::nouns::{Histogram, HostConfig, Quota, Role, Tid, VmConfig, VmId};
+use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// The first kernel whose fair class is EEVDF.
-const EEVDF_SINCE: (u32, u32) = (6, 6);
-/// The first kernel with a base slice of 0.7 ms (kernel/sched/fair.c, 6.15).
-const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
-/// The first kernel that compares an unprotected task with the others at every tick.
-const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
-/// The first kernel known to keep all tasks of a pCPU in one queue, whatever their cgroups (kernel/sched/fair.c, 7.3.4). A
-/// cgroup's weight counts once per runnable task, and a timer ends each slice.
-const FLAT_SINCE: (u32, u32) = (7, 3);
 /// The kernel starts the periods of each group's quota at a random offset. If the recording does not contain
 /// the offsets, results for a host with quotas are means over this many offsets.
 const PHASES: u64 = 8;
@@ -98,25 +89,6 @@ pub struct Got {
     pub runs: u64,
 }
 
-/// The kernel's version as numbers: `6.18.44-1-amd64` is (6, 18).
-fn version(kernel: &str) -> Option<(u32, u32)> {
-    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// Sets the values that the recorded kernel reports.
-fn set_tuning(values: &mut Values, tuning: &FairTuning, eevdf: bool) -> Result<(), Fault> {
-    if let Some(hz) = tuning.hz {
-        values.set("hz", hz.into())?;
-    }
-    if let (Some(ns), true) = (tuning.base_slice_ns, eevdf) {
-        // The value is already scaled. Values outside the simulated range give slices that have no effect.
-        values.set("base_slice_us", (ns / 1000).clamp(100, 100_000))?;
-        values.set("tunable_scaling", 0)?;
-    }
-    Ok(())
-}
-
 /// Groups that have been in line since before a change of the base slice keep asking for the old slice.
 ///
 /// # Errors
@@ -143,34 +115,8 @@ pub fn keep_slices(before: &Replay, after: &mut Replay) -> Result<(), Fault> {
 /// # Errors
 /// `Unsupported` if the kernel's scheduler is unknown; `BadInput` if the configuration cannot be simulated.
 pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay, Fault> {
-    // A simulation's recording names its scheduler.
-    let simulated = config.kernel.strip_prefix(SIMULATED);
-    let linux = version(&config.kernel);
-    let policy = match (simulated, linux) {
-        (Some(name), _) => sched::find(name)?,
-        (None, Some(v)) => sched::find(if v >= EEVDF_SINCE { "eevdf" } else { "cfs" })?,
-        (None, None) => {
-            return Err(Fault::new(
-                FaultKind::Unsupported,
-                format!("cannot simulate the kernel {:?}", config.kernel),
-            )
-            .because("its version is not readable, so vsteer does not know its scheduler"));
-        }
-    };
-    let mut values = Values::defaults(policy.about.parameters);
-    if simulated.is_none() && linux >= Some(SHORTER_SLICE_SINCE) {
-        values.set("base_slice_us", 700)?;
-    }
-    if simulated.is_none() && linux >= Some(HELD_AT_TICKS_SINCE) {
-        values.set("held_at_ticks", 1)?;
-    }
-    if simulated.is_none() && linux >= Some(FLAT_SINCE) {
-        values.set("flat", 1)?;
-        values.set("hrtick", 1)?;
-    }
-    if let (None, Some(tuning)) = (simulated, &config.scheduler) {
-        set_tuning(&mut values, tuning, policy.about.name == "eevdf")?;
-    }
+    let (policy, values) = scheduler::of(config)?;
+    let pools = pools(config);
     let threads = config
         .vms
         .iter()
@@ -183,15 +129,37 @@ pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay
             let relative = vm.weight.map(|w| w.relative() * f64::from(policy.about.default_weight));
             let (least, most) = policy.about.weights;
             let cgroup = vm.cgroup.as_deref().filter(|_| policy.about.classes);
+            let limit = vm.limits.whole_vm;
+            let cap = limit.filter(|q| policy.about.caps && q.period_us > 0);
             VmSetup {
+                cap_pct: cap.map(|q| (100 * q.quota_us / q.period_us).max(1) as u32),
+                quota: limit.filter(|_| !policy.about.caps),
+                pool: vm
+                    .pool
+                    .as_ref()
+                    .and_then(|own| pools.iter().position(|cpus| *cpus == own.cpus))
+                    .unwrap_or(0),
                 weight: relative.map(|w| libm::round(w).clamp(least.into(), most.into()) as u32),
                 group: cgroup.and_then(|own| above.of(own)),
                 ..vm_setup(vm, config, wanted)
             }
         })
         .collect();
-    let setup = Setup { groups: above.groups, ..Setup::new(config.topology.clone(), vms, seed) };
+    let setup = Setup { groups: above.groups, pools, ..Setup::new(config.topology.clone(), vms, seed) };
     Ok(Replay { setup, policy, values, threads: threads.collect(), hand_over_ns: wanted.hand_over_ns })
+}
+
+/// The pCPUs of each of Xen's pools; none where there is one for all, or a VM's pool is unknown.
+fn pools(config: &HostConfig) -> Vec<CpuSet> {
+    let mut pools: Vec<CpuSet> = Vec::new();
+    for vm in &config.vms {
+        match &vm.pool {
+            Some(pool) if !pools.contains(&pool.cpus) => pools.push(pool.cpus.clone()),
+            Some(_) => {}
+            None => return Vec::new(),
+        }
+    }
+    pools
 }
 
 /// A VM's threads with their demands, the groups below it, and its quotas.
@@ -220,10 +188,12 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
             Role::Emulator => vm.limits.emulator,
             _ => None,
         };
-        // A mask may name pCPUs that are offline.
-        let affinity = t.affinity.intersection(&config.topology.usable());
+        // A mask may name pCPUs that are offline, or of another pool.
+        let within = vm.pool.as_ref().map_or_else(|| config.topology.usable(), |pool| pool.cpus.clone());
+        let affinity = t.affinity.intersection(&within);
         VcpuSetup {
             affinity: (!affinity.is_empty()).then_some(affinity),
+            soft_affinity: t.prefers.clone(),
             class: t.class,
             quota,
             quota_begins_ns: subgroup.and(clock).and_then(|c| begins(c.own_ns, quota)),
@@ -233,7 +203,7 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
         }
     });
     let vcpus = vcpus.collect();
-    VmSetup { quota: vm.limits.whole_vm, quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
+    VmSetup { quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
 }
 
 /// The groups above VMs (`machine.slice`), with the quotas that their VMs share. With one line of tasks (7.3), each divides its
@@ -513,7 +483,7 @@ pub(super) mod tests {
             collector: String::new(),
             missing: std::collections::BTreeMap::new(),
         };
-        let policy = sched::find("eevdf").unwrap();
+        let policy = crate::sched::find("eevdf").unwrap();
         let setup = Setup::new(machine(1, 1, pcpus, 1).unwrap(), setups, 1);
         let values = Values::defaults(policy.about.parameters);
         (Replay { setup, policy, values, threads, hand_over_ns: 0 }, model)
@@ -556,13 +526,5 @@ pub(super) mod tests {
             [Some(1), None, Some(0), Some(1)]
         );
         assert!(told.draws_phases(), "when its periods begin is not recorded");
-    }
-
-    #[test]
-    fn versions_are_read_as_distributions_write_them() {
-        assert_eq!(version("6.18.44-fc-v595"), Some((6, 18)));
-        assert_eq!(version("6.1.0-44-amd64"), Some((6, 1)));
-        assert_eq!(version("vsteer simulator, eevdf"), None);
-        assert_eq!(version(""), None);
     }
 }

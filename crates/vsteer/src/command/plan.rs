@@ -193,8 +193,8 @@ fn counted<'a>(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<CountedForecaster<'a>, Fault> {
     let config = &stretch.config;
-    if config.keeps_settings() || config.vms.iter().any(|vm| vm.manager.is_xen()) {
-        let what = "only hosts with Linux's scheduler are simulated by their counters";
+    if config.keeps_settings() {
+        let what = "only hosts of Linux's and Xen's are simulated by their counters";
         return Err(Fault::new(FaultKind::Unsupported, what));
     }
     CountedForecaster::new(config, model, go_on)
