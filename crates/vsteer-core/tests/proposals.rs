@@ -430,6 +430,23 @@ mod unpin {
         assert!(pinned(1.6, [0.9, 0.9, 0.0, 1.0]).is_ok(), "a whole pCPU is room enough for whatever wait");
     }
 
+    /// pCPUs outside a VM's CPU pool idle in vain.
+    #[test]
+    fn a_pin_goes_no_further_than_the_pool() {
+        let told = |pool: &str| {
+            let mut h = Host::new(4, 1, 1.0);
+            h.vm("a", 2, 0.4, 0.3, 0.0).pin("a", "0-1");
+            let (name, scheduler) = ("own".to_owned(), "credit".to_owned());
+            let cpus = pool.parse().unwrap();
+            h.config.vms[0].pool = Some(CpuPool { name, scheduler, cpus, parameters: Default::default() });
+            h.model.vms[0].vcpus.ready = Some(0.4);
+            busy(&mut h, &[0.9, 0.9, 0.0, 0.0]);
+            h.told("unpin")
+        };
+        assert_eq!(told("0-2").unwrap()[0], "a: vcpu0: pCPUs 0-1 -> 0-2");
+        assert!(told("0-1").is_err());
+    }
+
     #[test]
     fn a_vhost_thread_gets_a_step_where_the_emulator_stays_and_the_manager_can_place_it() {
         let told = |manager: Manager| {

@@ -1,8 +1,9 @@
 //! Does a default plan make anybody's VM worse?
 //!
 //! Hosts are drawn by a seed ([`drawn`]) and simulated, Linux's with EEVDF and Xen's with Credit: the plan is made from ten
-//! seconds, and both settings are then simulated with the same twenty seeds. A host is harmed if a VM waits 5 points longer per vCPU, or its 99th percentile of
-//! wake-ups doubles beyond 2 ms, unless the plan's forecast named that. Plans may also not lose in the sum over VMs.
+//! seconds, and both settings are then simulated with the same twenty seeds. A host is harmed if a VM waits 5 points longer per
+//! vCPU, or its 99th percentile of wake-ups doubles beyond 2 ms, unless the plan's forecast named that. Plans may also not lose
+//! in the sum over VMs.
 //!
 //! Left out: hosts whose real kernel is the judge.
 //!

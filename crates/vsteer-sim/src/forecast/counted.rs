@@ -6,8 +6,8 @@
 //! steps, so that what a model like this gets wrong cancels in the difference. What grows is added to what was measured, and
 //! what falls, falls to the same part of it. Without steps the forecast is therefore what was measured.
 //!
-//! Left out: threads that wait for each other, and timers' regularity. What sibling
-//! threads and remote memory cost is not known of a real host: the middle of published values is taken ([`Costs`]).
+//! Left out: threads that wait for each other, and timers' regularity. What sibling threads and remote memory cost is not known
+//! of a real host: the middle of published values is taken ([`Costs`]).
 
 use super::demand::{Demands, Round, Wanted};
 use super::replay::{Got, Replay, replay};
@@ -136,7 +136,6 @@ impl<'a> CountedForecaster<'a> {
     }
 }
 
-/// A [`CountedForecaster`] that asks whether to continue.
 /// Writes what the simulations before and after the steps say of a VM into its forecast.
 fn tell(f: &mut VmForecast, vm: &VmModel, before: &[Vec<Got>], after: &[Vec<Got>]) {
     let vcpus = vm.vcpu_threads().count().max(1) as f64;

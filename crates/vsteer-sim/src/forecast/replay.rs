@@ -132,7 +132,7 @@ pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay
             let limit = vm.limits.whole_vm;
             let cap = limit.filter(|q| policy.about.caps && q.period_us > 0);
             VmSetup {
-                cap_pct: cap.map(|q| (100 * q.quota_us / q.period_us).max(1) as u32),
+                cap_pct: cap.map(|q| percent(q, vm.vcpu_count())),
                 quota: limit.filter(|_| !policy.about.caps),
                 pool: vm
                     .pool
@@ -147,6 +147,12 @@ pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay
         .collect();
     let setup = Setup { groups: above.groups, pools, ..Setup::new(config.topology.clone(), vms, seed) };
     Ok(Replay { setup, policy, values, threads: threads.collect(), hand_over_ns: wanted.hand_over_ns })
+}
+
+/// A quota as a cap, in hundredths of a pCPU. A higher cap than that of all its vCPUs limits nothing.
+fn percent(quota: Quota, vcpus: usize) -> u32 {
+    let most = 100 * vcpus.max(1) as u64;
+    (quota.quota_us.saturating_mul(100) / quota.period_us).clamp(1, most) as u32
 }
 
 /// The pCPUs of each of Xen's pools; none where there is one for all, or a VM's pool is unknown.

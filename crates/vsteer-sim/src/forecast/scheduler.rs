@@ -80,9 +80,12 @@ fn xens(config: &HostConfig) -> Result<(&'static Entry, Values), Fault> {
     let policy = sched::find(&first.scheduler)?;
     let mut values = Values::defaults(policy.about.parameters);
     for (theirs, ours, unit) in XENS_PARAMETERS {
-        let number = first.parameters.get(theirs).and_then(|text| text.strip_suffix(unit)?.parse().ok());
-        if let (Some(number), true) = (number, policy.about.parameters.iter().any(|p| p.name == ours)) {
-            values.set(ours, number)?;
+        let is_ours = policy.about.parameters.iter().any(|p| p.name == ours);
+        if let Some(text) = first.parameters.get(theirs).filter(|_| is_ours) {
+            let number = text.strip_suffix(unit).and_then(|number| number.parse().ok());
+            number
+                .and_then(|number| values.set(ours, number).ok())
+                .ok_or_else(|| unsupported(format!("cannot simulate Xen's {theirs} of {text:?}")))?;
         }
     }
     Ok((policy, values))
@@ -132,10 +135,11 @@ mod tests {
         let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vec![vm("a"), vm("b")], 1);
         let mut config = crate::samples::config(&setup, "credit", 256);
         config.kernel = "Xen 4.17.7".to_owned();
+        let usable = config.topology.usable();
         let pool = |scheduler: &str, tslice: &str| CpuPool {
             name: "Pool-0".into(),
             scheduler: scheduler.into(),
-            cpus: config.topology.usable(),
+            cpus: usable.clone(),
             parameters: [("tslice", tslice), ("ratelimit", "0us")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
@@ -153,5 +157,10 @@ mod tests {
         assert!(of(&config).err().unwrap().what.contains("scheduled differently"));
         config.vms.iter_mut().for_each(|vm| vm.pool = Some(pools[2].clone()));
         assert!(of(&config).err().unwrap().what.contains("rtds"));
+        for odd in ["0ms", "5000us", "5"] {
+            config.vms.iter_mut().for_each(|vm| vm.pool = Some(pool("credit", odd)));
+            let fault = of(&config).err().unwrap();
+            assert_eq!(fault.kind, FaultKind::Unsupported, "{fault}");
+        }
     }
 }

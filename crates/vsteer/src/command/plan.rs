@@ -175,8 +175,12 @@ fn by_samples(a: &Asked<'_>, stretch: &Stretch, model: &HostModel) -> Result<Pla
         progress_of("simulating changes", 0.5, "");
         !interrupt.is_set()
     };
-    let plan = counted(stretch, model, &mut go_on)
-        .and_then(|told| chosen(a, stretch, model, &mut told.asking(&mut go_on)));
+    // A host that cannot be simulated as it is, whatever the reason, has a plan all the same.
+    let told = counted(stretch, model, &mut go_on).map_err(|fault| match fault.kind {
+        FaultKind::Interrupted => fault,
+        _ => Fault { kind: FaultKind::Unsupported, ..fault },
+    });
+    let plan = told.and_then(|told| chosen(a, stretch, model, &mut told.asking(&mut go_on)));
     progress_done();
     match plan {
         Err(fault) if a.by != Method::Counted && fault.kind == FaultKind::Unsupported => {

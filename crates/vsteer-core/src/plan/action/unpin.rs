@@ -1,9 +1,9 @@
 //! Removes a pin that keeps a VM on busy pCPUs while other pCPUs idle.
 //!
-//! A person set the pin, so the action removes it only if it clearly harms. The VM waits, every allowed pCPU is
-//! busy, and the other pCPUs have room for nearly all of the wait. The action leaves pCPUs that the kernel isolates
-//! alone, and VMs on them. It widens a pin within the NUMA nodes that the pin touches: memory would stay behind. Moving a VM
-//! with its memory is what `node` does.
+//! A person set the pin, so the action removes it only if it clearly harms. The VM waits, every allowed pCPU is busy, and the
+//! other pCPUs of its CPU pool have room for nearly all of the wait. The action leaves pCPUs that the kernel isolates alone, and
+//! VMs on them. It widens a pin within the NUMA nodes that the pin touches: memory would stay behind. Moving a VM with its memory
+//! is what `node` does.
 
 use super::{Action, Context};
 use super::{Step, placing};
@@ -29,7 +29,7 @@ const ROOM: f64 = 0.8;
 const BUSY: f64 = 0.85;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
-    let anybodys = c.config.housekeeping();
+    let housekeeping = c.config.housekeeping();
     let busy = |cpu: u32| c.model.pcpus.iter().find(|p| p.cpu == cpu).map_or(1.0, |p| p.busy);
     let mut steps = Vec::new();
     for vm in &c.config.vms {
@@ -37,6 +37,11 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if !is_delayed(seen, &c.limits.thresholds) {
             continue;
         }
+        // A pin beyond its pool has no effect.
+        let anybodys = match &vm.pool {
+            Some(pool) => housekeeping.intersection(&pool.cpus),
+            None => housekeeping.clone(),
+        };
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
         let nodes = c.config.topology.nodes().iter().filter(|n| n.cpus.intersects(&pinned));
         let same_nodes = nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus)).intersection(&anybodys);
