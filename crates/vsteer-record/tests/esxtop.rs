@@ -495,3 +495,23 @@ fn an_export_of_a_vm_without_sampled_vcpus_is_read_again() {
     let r = again(&known, &batches);
     assert_eq!((r.config.vms.len(), r.config.vms[0].name.as_str()), (1, "idle"));
 }
+
+/// A fuzz target found this: the export of a VM that is called as one of ESXi's own groups, and has no worlds, was
+/// refused with "holds no VM".
+#[test]
+fn an_export_of_a_vm_that_is_called_as_one_of_esxis_own_groups_is_read_again() {
+    let group = ("Group Cpu(7:idle)\\% Run".to_owned(), "40.00");
+    let unknown_counter = ("Vcpu(7:idle:9:vmx-vcpu-0:idle)\\% Other".to_owned(), "1.00");
+    let by_its_vcpu = read(file(&[group.clone(), unknown_counter], &TIMES).as_bytes());
+    let by_its_name =
+        read_with(file(&[group], &TIMES).as_bytes(), "[[vm]]\nname = \"idle\"\nvcpus = 1\n").unwrap();
+    for first in [by_its_vcpu, by_its_name] {
+        let mut text = Vec::new();
+        write::samples(&[&first.config], &first.batches, &mut text).unwrap();
+        let again = read(&text);
+        assert_eq!((again.config.vms.len(), again.config.vms[0].name.as_str()), (1, "idle"));
+        assert_eq!(again.batches.len(), first.batches.len());
+        let run_ns = |r: &Read| r.batches[1].vms[0].group.as_ref().unwrap().counters.run_ns;
+        assert_eq!(run_ns(&again), run_ns(&first));
+    }
+}

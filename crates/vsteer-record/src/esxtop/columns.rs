@@ -146,7 +146,8 @@ fn world<'a>(instance: &'a str, names: &BTreeMap<u64, &str>) -> Option<(u64, u64
     }
 }
 
-fn is_own(name: &str) -> bool {
+/// Is a group without worlds that is called so one of ESXi's own?
+pub(super) fn is_own(name: &str) -> bool {
     let numbered =
         name.rsplit_once('.').is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     numbered || OWN.contains(&name)

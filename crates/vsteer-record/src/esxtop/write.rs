@@ -13,7 +13,7 @@
 //! GAP(esxtop-tools): no tool of VMware has opened such a file yet.
 
 use super::clock;
-use super::columns::{CPU, MEMBERS, RUN};
+use super::columns::{CPU, MEMBERS, RUN, is_own};
 use crate::folder::Recording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -96,7 +96,7 @@ impl Plan {
         let known = known.flat_map(|vm| vm.threads.iter().map(|t| (vm.id.clone(), t.role, t.tid)));
         let known = known.filter(|(_, role, _)| role.vcpu().is_some());
         let sampled = batches.iter().flat_map(|b| &b.threads).map(|t| (t.vm.clone(), t.role, t.tid));
-        let threads: BTreeSet<Key> = sampled.chain(known).collect();
+        let mut threads: BTreeSet<Key> = sampled.chain(known).collect();
         let mut ids: BTreeSet<VmId> = threads.iter().map(|(vm, ..)| vm.clone()).collect();
         ids.extend(batches.iter().flat_map(|b| &b.vms).map(|v| v.vm.clone()));
         let known: BTreeMap<&VmId, (&str, u32)> =
@@ -111,9 +111,15 @@ impl Plan {
             while !taken.insert(gid) {
                 gid += 1_000_000;
             }
+            // Without worlds, the name decides whether a group is a VM. A VM that is called as one of ESXi's own
+            // groups shows that it is one by its monitor, whose values are blank.
+            if is_own(name) && !threads.iter().any(|(vm, ..)| *vm == id) {
+                threads.insert((id.clone(), Role::Emulator, Tid(pid)));
+            }
             let name = name.to_owned();
             (id, gid, name)
         });
+        let vms = vms.collect();
         let pcpus: BTreeSet<u32> = batches.iter().flat_map(|b| &b.pcpus).map(|p| p.cpu).collect();
         let getters = || SHARES.iter().chain(&COUNTS).map(|(_, get)| *get);
         let any = |all: &dyn Fn(fn(&ThreadCounters) -> Option<f64>) -> bool| {
@@ -129,7 +135,7 @@ impl Plan {
         // As does a VM of which at most the place of its memory is known.
         counted[RUN] |= any_vm && !has.contains(&true) && !counted.contains(&true);
         Plan {
-            vms: vms.collect(),
+            vms,
             threads: threads.into_iter().collect(),
             pcpus: pcpus.into_iter().collect(),
             has,
