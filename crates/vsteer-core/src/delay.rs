@@ -48,7 +48,7 @@ fn ready_of(vm: &VmModel, t: &Thresholds) -> f64 {
 /// Ready time that others cause, as a share per vCPU. It excludes waits for the VM's own threads and waits while an
 /// allowed pCPU idles, because a plan against others does not reduce them. Without a blame matrix: all ready time
 /// of the vCPUs.
-fn kept_waiting(vm: &VmModel, model: &HostModel) -> Option<f64> {
+pub(crate) fn kept_waiting(vm: &VmModel, model: &HostModel) -> Option<f64> {
     let ready = waits_per_vcpu(vm)?;
     let Some(blame) = &model.blame else { return Some(ready) };
     let by_others = |c: &Culprit| match c {

@@ -448,6 +448,22 @@ mod unpin {
     }
 
     #[test]
+    fn vms_do_not_change_places_across_pools() {
+        let mut h = common::contended();
+        let told = |h: &Host| refused(h, "separate");
+        let everywhere = h.config.topology.usable();
+        let pool = |cpus: CpuSet| {
+            let (name, scheduler) = ("own".to_owned(), "credit".to_owned());
+            Some(CpuPool { name, scheduler, cpus, parameters: Default::default() })
+        };
+        h.config.vms[0].pool = pool(everywhere);
+        assert!(h.told("separate").is_ok());
+        h.config.vms[0].pool = pool(CpuSet::first(1));
+        let name = h.config.vms[0].name.clone();
+        assert_eq!(told(&h), format!("VM {name:?} is in CPU pool \"own\", which has pCPUs 0 alone"));
+    }
+
+    #[test]
     fn a_vhost_thread_gets_a_step_where_the_emulator_stays_and_the_manager_can_place_it() {
         let told = |manager: Manager| {
             let mut h = Host::new(4, 1, 0.05);
@@ -747,7 +763,8 @@ mod choice {
         calm.vm("a", 1, 0.1, 0.0, 10.0);
         assert_eq!(calm.plan().title, "nothing to change: no VM that mostly sleeps waits too long");
         let plan = planned(&hungry(0.9), Limits::default(), |_| forecast(&[("burn", [1.0, 0.0, 0.0, 0.0])]));
-        assert_eq!(plan.title, "no change within the limits helps the delayed VMs");
+        let more = "vsteer plan --only search simulates many more changes";
+        assert_eq!(plan.title, format!("no change within the limits helps the delayed VMs; {more}"));
         assert!(plan.steps.is_empty() && plan.on_the_way.is_empty());
     }
 

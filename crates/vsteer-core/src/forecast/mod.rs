@@ -17,6 +17,15 @@ pub trait Forecaster {
     /// # Errors
     /// The method's own, and `Interrupted`.
     fn forecast(&mut self, steps: &[Step]) -> Result<Forecast, Fault>;
+
+    /// A forecast that takes a fraction of the time and may be some points off, to rank many sets of steps by; `None` if the
+    /// method has none. With twice the `effort`, from 1 to 8, it takes twice as long.
+    ///
+    /// # Errors
+    /// As [`Forecaster::forecast`].
+    fn rough(&mut self, _steps: &[Step], _effort: u64) -> Result<Option<Forecast>, Fault> {
+        Ok(None)
+    }
 }
 
 impl<F: FnMut(&[Step]) -> Result<Forecast, Fault>> Forecaster for F {
@@ -78,7 +87,7 @@ pub struct VmForecast {
 }
 
 impl VmForecast {
-    /// What is told of a VM that ran and was ready for so much, summed over its vCPUs, if nothing changes.
+    /// The forecast of a VM for which nothing changes. `run` and `ready` are its shares, summed over its vCPUs.
     pub fn unchanged(vm: VmId, name: impl Into<String>, run: f64, ready: f64) -> VmForecast {
         let same = |share: f64| Interval { low: share, likely: share, high: share };
         VmForecast {
@@ -103,13 +112,20 @@ impl VmForecast {
         }
     }
 
+    /// What it waits, observed and expected, summed over vCPUs: ready, limited and co-stopped.
+    pub fn waits(&self) -> (f64, f64) {
+        let both = |before: Option<f64>, after: Option<Interval>| {
+            before.zip(after).map_or((0.0, 0.0), |(before, after)| (before, after.likely))
+        };
+        let limited = both(self.limited_before, self.limited_after);
+        let costop = both(self.costop_before, self.costop_after);
+        (self.ready_before + limited.0 + costop.0, self.ready_after.likely + limited.1 + costop.1)
+    }
+
     /// By how much it is expected to wait longer, summed over vCPUs: ready, limited and co-stopped.
     pub fn wait_grows(&self) -> f64 {
-        let grows = |before: Option<f64>, after: Option<Interval>| {
-            before.zip(after).map_or(0.0, |(before, after)| after.likely - before)
-        };
-        let ready = self.ready_after.likely - self.ready_before;
-        ready + grows(self.limited_before, self.limited_after) + grows(self.costop_before, self.costop_after)
+        let (before, after) = self.waits();
+        after - before
     }
 
     /// The change of its work rate: 1.0 unchanged, 0.9 a tenth less.

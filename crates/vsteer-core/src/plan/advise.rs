@@ -9,9 +9,9 @@
 //! more than [`Limits::ready_growth`], no VM wakes up much later, where the forecast tells that, and what the others lose is at
 //! most a fifth of what the delayed VMs gain.
 
-use super::action::{ACTIONS, Action, Context};
+use super::action::{ACTIONS, Action, Context, Propose};
 use super::{Alternative, Plan, Stage};
-use crate::delay::{is_delayed_by_others, is_sleeper, runs_briefly};
+use crate::delay::{is_delayed, is_delayed_by_others, is_sleeper, runs_briefly};
 use crate::forecast::fluid;
 use crate::forecast::{Forecast, Forecaster, VmForecast};
 use crate::model::{HostModel, VmModel};
@@ -106,9 +106,10 @@ fn not_worth(forecast: &Forecast, delayed: &[&VmConfig]) -> Option<String> {
     })
 }
 
-/// Forecast ready share of the delayed VMs, summed.
-fn remaining_wait(forecast: &Forecast, delayed: &[&VmConfig]) -> f64 {
-    forecast.vms.iter().filter(|f| delayed.iter().any(|d| d.id == f.vm)).map(|f| f.ready_after.likely).sum()
+/// What the delayed VMs wait, measured and forecast, summed: ready, limited and co-stopped, in pCPUs.
+fn waits(forecast: &Forecast, delayed: &[&VmConfig]) -> (f64, f64) {
+    let of_delayed = forecast.vms.iter().filter(|f| delayed.iter().any(|d| d.id == f.vm));
+    of_delayed.map(VmForecast::waits).fold((0.0, 0.0), |sum, waits| (sum.0 + waits.0, sum.1 + waits.1))
 }
 
 /// Chooses a plan by the fluid fair-share forecast. `only`: consider only the action of this name, even if it
@@ -169,7 +170,7 @@ struct Fit {
     action: &'static Action,
     steps: Vec<Step>,
     forecast: Forecast,
-    /// Forecast ready share of the delayed VMs, summed.
+    /// What the delayed VMs are expected to wait, summed.
     wait: f64,
 }
 
@@ -192,30 +193,39 @@ pub fn plan_by(
         Context { config, model, limits, delayed: delayed(config, model, &limits), asked: only.is_some() };
     let unchanged = forecaster.forecast(&[])?;
     let (mut fit, mut alternatives) = proposals(&context, only, &unchanged, forecaster)?;
-    let mut plan = match gentlest(&mut fit, waits(&context, &unchanged)) {
+    let mut plan = match gentlest(&mut fit, waits(&unchanged, &context.delayed).0) {
         Some(Fit { action, steps, forecast, .. }) => {
             Plan::new(config.clone(), action.doc.to_owned(), steps, scope, forecast)
         }
-        None => {
-            let title = if context.delayed.is_empty() {
-                "nothing to change: no VM that mostly sleeps waits too long"
-            } else {
-                "no change within the limits helps the delayed VMs"
-            };
-            Plan::new(config.clone(), title.to_owned(), Vec::new(), scope, unchanged.clone())
-        }
+        None => Plan::new(config.clone(), nothing(&context), Vec::new(), scope, unchanged.clone()),
     };
     for Fit { action, forecast, wait, .. } in fit {
         let why_not = format!(
             "the delayed VMs would still wait {:.1} % of a pCPU, compared with {:.1} % for this plan",
             100.0 * wait,
-            100.0 * remaining_wait(&plan.forecast, &context.delayed)
+            100.0 * waits(&plan.forecast, &context.delayed).1
         );
         alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
     }
     plan.alternatives = alternatives;
     plan.on_the_way = on_the_way(unchanged, &plan.steps, forecaster)?;
     Ok(plan)
+}
+
+/// The title of a plan that changes nothing.
+fn nothing(c: &Context<'_>) -> String {
+    let title = if c.delayed.is_empty() {
+        "nothing to change: no VM that mostly sleeps waits too long"
+    } else {
+        "no change within the limits helps the delayed VMs"
+    };
+    let waits = c.model.vms.iter().any(|vm| is_delayed(vm, &c.limits.thresholds));
+    let more = if waits && !c.asked && !c.config.keeps_settings() {
+        "; vsteer plan --only search simulates many more changes"
+    } else {
+        ""
+    };
+    format!("{title}{more}")
 }
 
 fn known(name: &str) -> Result<(), Fault> {
@@ -239,12 +249,6 @@ fn delayed<'a>(config: &'a HostConfig, model: &HostModel, limits: &Limits) -> Ve
     config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect()
 }
 
-/// Ready share of the delayed VMs now, summed.
-fn waits(context: &Context<'_>, unchanged: &Forecast) -> f64 {
-    let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
-    unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
-}
-
 /// Asks every action. Returns the proposals that keep the rules, and the other actions with the reason. An action
 /// named by `only` may break the rules.
 fn proposals(
@@ -259,7 +263,10 @@ fn proposals(
         let title = action.doc.to_owned();
         let proposed = match (on_vsphere, action.on_vsphere) {
             (true, false) => Err("vsteer cannot make this change on vSphere".to_owned()),
-            _ => (action.propose)(context),
+            _ => match action.propose {
+                Propose::Directly(propose) => propose(context),
+                Propose::BySearch(propose) => propose(context, forecaster)?,
+            },
         };
         let steps = match proposed {
             Err(why_not) => {
@@ -276,7 +283,7 @@ fn proposals(
         match broken.filter(|_| only.is_none()) {
             Some(why_not) => aside.push(Alternative { title, why_not, forecast }),
             None => {
-                let wait = remaining_wait(&forecast, &context.delayed);
+                let (_, wait) = waits(&forecast, &context.delayed);
                 fit.push(Fit { action, steps, forecast, wait });
             }
         }

@@ -228,10 +228,12 @@ pub fn script(plan: &Plan) -> Result<String, Fault> {
     for f in &plan.forecast.vms {
         let _ = writeln!(
             out,
-            "# Expected: {}: ready {:.1} -> {:.1} %, sum over its vCPUs.",
+            "# Expected: {}: ready {:.1} -> {:.1} % ({:.1} to {:.1}), sum over its vCPUs.",
             comment(&f.name),
             100.0 * f.ready_before,
-            100.0 * f.ready_after.likely
+            100.0 * f.ready_after.likely,
+            100.0 * f.ready_after.low,
+            100.0 * f.ready_after.high
         );
     }
     plan.irreversible.iter().for_each(|line| {

@@ -17,6 +17,7 @@
 //! simulated. If that is most of a VM's ready time, the forecast is too small. `GAP(cosched-alike)`: all VMs
 //! have the same team size and burst length; shares, reservations and limits are not simulated.
 
+use super::moved;
 use crate::engine::Stop;
 use crate::guest::poke::Waiting;
 use crate::guest::team::{LoopSpec, Pause, Schedule};
@@ -362,16 +363,16 @@ impl<'a> Cosched<'a> {
                 let half = off.abs().max(least);
                 Interval { low: (likely - half).max(0.0), likely, high: likely + half }
             };
+            let costop = shares.costop.unwrap_or(was.costop);
+            let ready_after = moved(ready, was.ready, will.ready);
+            let costop_after = moved(costop, was.costop, will.costop);
             VmForecast {
                 run_after: interval(run + will.run - was.run, was.run - run, 0.05 * run + 0.003),
                 with_limited: shares.ready.is_none(),
-                ready_after: interval(will.ready, was.ready - ready, 0.25 * will.ready + 0.003),
+                ready_after: interval(ready_after, was.ready - ready, 0.25 * ready_after + 0.003),
                 costop_before: shares.costop,
-                costop_after: Some(interval(
-                    will.costop,
-                    was.costop - shares.costop.unwrap_or(was.costop),
-                    0.25 * will.costop + 0.001,
-                )),
+                costop_after: Some(interval(costop_after, was.costop - costop, 0.25 * costop_after + 0.001)),
+                null_error: Some(was.ready + was.costop - ready - costop),
                 ..VmForecast::unchanged(s.vm.id.clone(), &s.vm.name, run, ready)
             }
         });
@@ -394,6 +395,54 @@ impl<'a> Cosched<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
+    use vsteer_core::model::derive;
+    use vsteer_core::nouns::VsphereVm;
+    use vsteer_core::setting::{Change, NodeAffinity};
+    use vsteer_core::topology::machine;
+
+    /// Two nodes of two pCPUs. Both VMs are at home on node 0.
+    fn testbed() -> (HostConfig, HostModel) {
+        let demand = Demand::SleepCompute {
+            sleep: Times::Exponential(8_000_000),
+            compute: Times::Exponential(4_000_000),
+        };
+        let topology = machine(1, 2, 2, 1).unwrap();
+        let vcpu = VcpuSetup::new(demand).pinned(CpuSet::first(2));
+        let vms = ["a", "b"].map(|name| VmSetup::new(name, vec![vcpu.clone(); 4]));
+        let setup = Setup::new(topology, vms.to_vec(), 1);
+        let entry = sched::find("esxi").unwrap();
+        let mut s = (entry.build)(&setup, &Values::defaults(entry.about.parameters)).unwrap();
+        let batch = |second: u64| {
+            s.run(second * 1_000_000_000, u64::MAX);
+            samples::batch(&setup, &*s, Vec::new())
+        };
+        let batches: Vec<_> = (0..=5).map(batch).collect();
+        let mut config = samples::config(&setup, "esxi", entry.about.default_weight);
+        for vm in &mut config.vms {
+            vm.vsphere = Some(VsphereVm { home_nodes: Some(CpuSet::single(0)), ..VsphereVm::default() });
+        }
+        let model = derive(&config, &samples::collector(false), &batches).unwrap();
+        (config, model)
+    }
+
+    #[test]
+    fn a_step_without_effect_forecasts_what_was_measured() {
+        let (config, model) = testbed();
+        let told = Cosched::new(&config, &model, &mut || true).unwrap();
+        let to = |node| {
+            let change = Change::NodeAffinity(NodeAffinity { from: None, to: Some(CpuSet::single(node)) });
+            let vm = &config.vms[1];
+            Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: String::new() }
+        };
+        let after = |node| {
+            let vms = told.forecast(&[to(node)], &mut || true).unwrap().vms;
+            [vms[0].ready_after.likely, vms[1].ready_after.likely]
+        };
+        let measured = [&model.vms[0], &model.vms[1]].map(|vm| vm.vcpus.ready.unwrap());
+        assert_eq!(after(0), measured);
+        assert!(measured[0] > 0.3 && after(1)[0] < 0.5 * measured[0], "{measured:?}, {:?}", after(1));
+    }
 
     #[test]
     fn teams_are_as_large_as_asked_on_average() {

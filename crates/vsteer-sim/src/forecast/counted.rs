@@ -10,6 +10,7 @@
 //! of a real host: the middle of published values is taken ([`Costs`]).
 
 use super::demand::{Demands, Round, Wanted};
+use super::moved;
 use super::replay::{Got, Replay, replay};
 use crate::guest::{Demand, Times};
 use crate::setup::Costs;
@@ -24,9 +25,6 @@ use vsteer_core::{Fault, FaultKind, Interval};
 
 /// Simulations per set of steps.
 const SEEDS: u64 = 8;
-/// Simulated before counting begins, and counted, ns.
-const WARM_UP_NS: u64 = 1_000_000_000;
-const COUNTED_NS: u64 = 4_000_000_000;
 /// A host with more threads, or more wake-ups per second, is simulated for as much less time, and one with so much more that
 /// the time would tell nothing is not simulated.
 const MANY_THREADS: f64 = 100.0;
@@ -58,12 +56,37 @@ pub struct CountedForecaster<'a> {
     demands: Demands,
     /// The part of the usual time that is simulated: 1 / this.
     less: u64,
-    /// The host as it is.
+    /// By fair shares, without steps.
+    unchanged: Forecast,
+    /// The host as it is, in full and in short.
     before: Runs,
+    before_short: Runs,
 }
 
 /// What all threads got, by seed.
 type Runs = Vec<Vec<Got>>;
+
+/// How long, and how often.
+#[derive(Clone, Copy)]
+struct Size {
+    is_full: bool,
+    /// Rough forecasts have seeds of their own, so that the luckiest of many candidates is found out by the full one.
+    first_seed: u64,
+    seeds: u64,
+    /// Simulated before counting begins, and counted, ns.
+    warm_up_ns: u64,
+    counted_ns: u64,
+}
+
+const FULL: Size =
+    Size { is_full: true, first_seed: 1, seeds: SEEDS, warm_up_ns: 1_000_000_000, counted_ns: 4_000_000_000 };
+const SHORT: Size = Size {
+    is_full: false,
+    first_seed: 100,
+    seeds: SEEDS,
+    warm_up_ns: 300_000_000,
+    counted_ns: 1_000_000_000,
+};
 
 impl<'a> CountedForecaster<'a> {
     /// Simulates the host as it is.
@@ -85,19 +108,27 @@ impl<'a> CountedForecaster<'a> {
             return Err(Fault::new(FaultKind::Unsupported, what));
         }
         let by_thread: BTreeMap<_, _> = all().map(|t| (t.tid, wanted(t))).collect();
-        let round = Round { begins_ns: 0, length_ns: COUNTED_NS };
+        let round = Round { begins_ns: 0, length_ns: FULL.counted_ns };
         let mut forecaster = CountedForecaster {
             config,
             model,
             demands: Demands { by_thread, round, hand_over_ns: 0 },
             less: less.ceil() as u64,
+            unchanged: fluid::forecast(config, model, &[]),
             before: Vec::new(),
+            before_short: Vec::new(),
         };
-        forecaster.before = forecaster.simulate(config, go_on)?;
+        forecaster.before = forecaster.simulate(config, FULL, go_on)?;
+        forecaster.before_short = forecaster.simulate(config, SHORT, go_on)?;
         Ok(forecaster)
     }
 
-    fn simulate(&self, config: &HostConfig, go_on: &mut dyn FnMut() -> bool) -> Result<Runs, Fault> {
+    fn simulate(
+        &self,
+        config: &HostConfig,
+        size: Size,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Runs, Fault> {
         let one = |seed: u64| {
             let mut host: Replay = replay(config, &self.demands, seed)?;
             host.setup.costs =
@@ -107,9 +138,9 @@ impl<'a> CountedForecaster<'a> {
                 let one = nodes.as_ref().filter(|nodes| nodes.len() == 1);
                 vm.memory_node = one.and_then(|nodes| nodes.iter().next()).map(NodeId);
             }
-            host.run_with_phases(seed, WARM_UP_NS / self.less, COUNTED_NS / self.less, go_on)
+            host.run_with_phases(seed, size.warm_up_ns / self.less, size.counted_ns / self.less, go_on)
         };
-        (1..=SEEDS).map(one).collect()
+        (size.first_seed..size.first_seed + size.seeds).map(one).collect()
     }
 
     /// Forecasts the effect of `steps`.
@@ -117,22 +148,54 @@ impl<'a> CountedForecaster<'a> {
     /// # Errors
     /// As [`Replay::run`].
     pub fn forecast(&self, steps: &[Step], go_on: &mut dyn FnMut() -> bool) -> Result<Forecast, Fault> {
-        let mut forecast = fluid::forecast(self.config, self.model, steps);
+        self.forecast_in(steps, FULL, &self.before, go_on)
+    }
+
+    fn forecast_in(
+        &self,
+        steps: &[Step],
+        size: Size,
+        before: &[Vec<Got>],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Forecast, Fault> {
+        // Fair shares only bound a forecast, and take long on a large host.
+        let mut forecast = match size.is_full {
+            true => fluid::forecast(self.config, self.model, steps),
+            false => self.unchanged.clone(),
+        };
         "simulation of the counted load".clone_into(&mut forecast.method);
         let after = if steps.is_empty() {
             None
         } else {
-            Some(self.simulate(&fluid::after(self.config, steps), go_on)?)
+            Some(self.simulate(&fluid::after(self.config, steps), size, go_on)?)
         };
         for (f, vm) in forecast.vms.iter_mut().zip(&self.model.vms) {
-            tell(f, vm, &self.before, after.as_deref().unwrap_or(&self.before));
+            tell(f, vm, before, after.as_deref().unwrap_or(before));
         }
         Ok(forecast)
     }
 
     /// The same as a [`Forecaster`], which calls `go_on` to ask whether to continue.
     pub fn asking<'b>(&'b self, go_on: &'b mut dyn FnMut() -> bool) -> impl Forecaster + 'b {
-        move |steps: &[Step]| self.forecast(steps, go_on)
+        Asking { told: self, go_on }
+    }
+}
+
+/// A [`CountedForecaster`] that asks whether to continue.
+struct Asking<'b, 'a> {
+    told: &'b CountedForecaster<'a>,
+    go_on: &'b mut dyn FnMut() -> bool,
+}
+
+impl Forecaster for Asking<'_, '_> {
+    fn forecast(&mut self, steps: &[Step]) -> Result<Forecast, Fault> {
+        self.told.forecast(steps, self.go_on)
+    }
+
+    fn rough(&mut self, steps: &[Step], effort: u64) -> Result<Option<Forecast>, Fault> {
+        let size = Size { seeds: effort.clamp(1, SEEDS), ..SHORT };
+        let before = &self.told.before_short[..size.seeds as usize];
+        self.told.forecast_in(steps, size, before, self.go_on).map(Some)
     }
 }
 
@@ -142,20 +205,18 @@ fn tell(f: &mut VmForecast, vm: &VmModel, before: &[Vec<Got>], after: &[Vec<Got>
     let with_limited = f.with_limited;
     let simulated =
         |of: &dyn Fn(&Got) -> f64| before.iter().map(|a| sum(a, vm, of)).sum::<f64>() / before.len() as f64;
-    let moved = |measured: f64, of: &dyn Fn(&Got) -> f64| {
+    let becomes = |measured: f64, of: &dyn Fn(&Got) -> f64| {
         let each: Vec<f64> = before.iter().zip(after).map(|(a, b)| sum(b, vm, of) - sum(a, vm, of)).collect();
-        let simulated = simulated(of);
-        let moves = mean(&each).unwrap_or(0.0);
-        // What falls, falls to a part of what was measured: the simulation may begin higher.
-        let by = if moves < 0.0 && simulated > 0.0 { moves * (measured / simulated).min(1.0) } else { moves };
+        let was = simulated(of);
+        let likely = moved(measured, was, was + mean(&each).unwrap_or(0.0)).min(vcpus);
+        let by = likely - measured;
         let spread = SPREADS * libm::sqrt(variance(&each).unwrap_or(0.0));
         let half = spread.max(PART * by.abs()).max(LEAST * vcpus);
-        let likely = (measured + by).clamp(0.0, vcpus);
         Interval { low: (likely - half).max(0.0), likely, high: likely + half }
     };
-    f.run_after = moved(f.run_before, &|g| g.run);
+    f.run_after = becomes(f.run_before, &|g| g.run);
     let by_shares = f.ready_after;
-    f.ready_after = moved(f.ready_before, &|g| if with_limited { g.ready + g.limited } else { g.ready });
+    f.ready_after = becomes(f.ready_before, &|g| if with_limited { g.ready + g.limited } else { g.ready });
     // A VM whose timers other threads serve gains more than its own threads' simulation shows: what fair shares say bounds
     // it from below.
     if by_shares.likely < 0.9 * f.ready_before {
@@ -167,7 +228,7 @@ fn tell(f: &mut VmForecast, vm: &VmModel, before: &[Vec<Got>], after: &[Vec<Got>
     if !with_limited {
         let all: Vec<f64> = vm.vcpu_threads().filter_map(|t| t.shares.limited).collect();
         let limited = (!all.is_empty()).then(|| all.iter().sum::<f64>());
-        (f.limited_before, f.limited_after) = (limited, limited.map(|l| moved(l, &|g| g.limited)));
+        (f.limited_before, f.limited_after) = (limited, limited.map(|l| becomes(l, &|g| g.limited)));
     }
     let off = simulated(&|g| g.ready + g.limited) - f.ready_before - f.limited_before.unwrap_or(0.0);
     f.null_error = Some(off);
@@ -176,7 +237,7 @@ fn tell(f: &mut VmForecast, vm: &VmModel, before: &[Vec<Got>], after: &[Vec<Got>
     f.limited_after = f.limited_after.map(|limited| wider(limited, off));
     let lag =
         mean(&vm.vcpu_threads().filter_map(|t| t.shares.lag).collect::<Vec<_>>()).map(|lag| lag * vcpus);
-    (f.lag_before, f.lag_after) = (lag, lag.map(|lag| moved(lag, &|g| g.lag)));
+    (f.lag_before, f.lag_after) = (lag, lag.map(|lag| becomes(lag, &|g| g.lag)));
     let p99 = |all: &[Vec<Got>]| woken(all, vm).quantile_ns(0.99);
     if let (Some(seen), Some(was), Some(will)) = (vm.wake_latency, p99(before), p99(after)) {
         // What the simulation and the host differ by stays.

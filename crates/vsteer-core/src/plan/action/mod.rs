@@ -5,17 +5,19 @@ mod pin;
 pub mod pool;
 mod quota;
 mod realtime;
+mod search;
 mod separate;
 mod topology;
 mod unpin;
 mod weights;
 
-use crate::CpuSet;
+use crate::forecast::Forecaster;
 use crate::model::HostModel;
 use crate::nouns::{HostConfig, Role, VmConfig, VmThread};
 use crate::plan::limits::Limits;
 use crate::setting;
 use crate::setting::{Change, Step};
+use crate::{CpuSet, Fault};
 
 /// Input of an action.
 pub struct Context<'a> {
@@ -51,6 +53,25 @@ impl Context<'_> {
         (!cpus.is_empty()).then_some(cpus)
     }
 
+    /// pCPUs that this VM may be given: those that no kernel isolates, in its CPU pool. A pin beyond the pool has no effect.
+    fn usable_of(&self, vm: &VmConfig) -> CpuSet {
+        let anybodys = self.config.housekeeping();
+        match &vm.pool {
+            Some(pool) => anybodys.intersection(&pool.cpus),
+            None => anybodys,
+        }
+    }
+
+    /// The reason why VMs cannot change places on this host: a CPU pool keeps one to a part of the pCPUs.
+    fn confined(&self) -> Option<String> {
+        let anybodys = self.config.housekeeping();
+        let is_confined =
+            |vm: &&VmConfig| vm.pool.as_ref().is_some_and(|pool| !anybodys.is_subset(&pool.cpus));
+        let vm = self.config.vms.iter().find(is_confined)?;
+        let pool = vm.pool.as_ref()?;
+        Some(format!("VM {:?} is in CPU pool {:?}, which has pCPUs {} alone", vm.name, pool.name, pool.cpus))
+    }
+
     /// Do pCPUs differ in speed?
     fn has_unequal_cores(&self) -> bool {
         let cores = self.config.topology.cores();
@@ -74,8 +95,20 @@ pub struct Action {
     pub asked_only: bool,
     /// If true, vSphere can make the change. It has its own placement, weights and scheduling.
     pub on_vsphere: bool,
-    /// The proposed steps, or the reason why the action does not apply.
-    pub propose: fn(&Context<'_>) -> Result<Vec<Step>, String>,
+    /// How it finds its steps.
+    pub propose: Propose,
+}
+
+/// The proposed steps, or the reason why the action does not apply.
+pub type Proposed = Result<Vec<Step>, String>;
+
+/// How an action finds its steps.
+#[derive(Clone, Copy)]
+pub enum Propose {
+    /// From what was measured.
+    Directly(fn(&Context<'_>) -> Proposed),
+    /// By forecasting many candidates. The fault is the forecaster's.
+    BySearch(fn(&Context<'_>, &mut dyn Forecaster) -> Result<Proposed, Fault>),
 }
 
 /// Every action.
@@ -89,6 +122,7 @@ pub const ACTIONS: &[Action] = &[
     topology::ACTION,
     pool::ACTION,
     pin::ACTION,
+    search::ACTION,
 ];
 
 /// Steps that let every thread of `vm` run where `to` says (`None`: unchanged). Workers and the kernel's vhost

@@ -8,7 +8,7 @@
 //! Left out: VMs on several nodes. If no moves help, `diagnose` recommends fewer vCPUs or more cores.
 
 use super::placing;
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::CpuSet;
 use crate::delay::is_delayed;
 use crate::nouns::{VmConfig, VmThread};
@@ -24,13 +24,16 @@ pub const ACTION: Action = Action {
     severity: 2,
     asked_only: false,
     on_vsphere: true,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let load = Load::of(c.config, c.model);
     if load.nodes.len() < 2 {
         return Err("this host has one NUMA node".to_owned());
+    }
+    if let Some(why) = c.confined() {
+        return Err(why);
     }
     let homes = load.homes();
     let waits = load.guests.iter().zip(&homes).any(|(g, home)| {

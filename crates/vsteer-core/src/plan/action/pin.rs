@@ -17,7 +17,7 @@
 //!   barriers between vCPUs of one VM, which make pins cost 2 to 5 % more in the lab's loops. Also caches that VMs
 //!   share, and last level caches and memory nodes, which `node` covers. A VM that is pinned already stays pinned.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::CpuSet;
 use crate::model::ThreadModel;
 use crate::nouns::VmConfig;
@@ -32,7 +32,7 @@ pub const ACTION: Action = Action {
     severity: 2,
     asked_only: true,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 /// Bytes per second at which a core refills its caches, in the worst case from memory: one core's share of a
@@ -50,6 +50,9 @@ struct Moved<'a> {
 }
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
+    if let Some(why) = c.confined() {
+        return Err(why);
+    }
     let topology = &c.config.topology;
     let usable = topology.usable();
     let (cost_ns, whence) = match c.limits.move_cost_ns {

@@ -7,7 +7,7 @@
 //!
 //! vsteer does not know whether the weights are intended, so it proposes this action only on request (`--only pool`).
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::CpuSet;
 use crate::nouns::{CpuPool, MADE, VmConfig, pinned_alike};
 use crate::setting;
@@ -21,7 +21,7 @@ pub const ACTION: Action = Action {
     severity: 3,
     asked_only: true,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 fn name_of(cpus: &CpuSet) -> String {

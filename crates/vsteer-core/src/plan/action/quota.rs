@@ -3,7 +3,7 @@
 //! A person set the quota, so vsteer proposes this action only on request (`--only quota`) and only if the host has
 //! room.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::nouns::Quota;
 use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
@@ -14,7 +14,7 @@ pub const ACTION: Action = Action {
     severity: 1,
     asked_only: true,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 /// A VM wants more than its quota if its vCPUs are throttled for at least this share of the time.

@@ -9,7 +9,7 @@
 //! real-time threads (before Linux 6.12) or the fair server (since) leaves the others 5 % of a pCPU, so the action is proposed
 //! only on request. Real-time threads do not obey quotas, so VMs with a quota are left out.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::delay::runs_briefly;
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
 use crate::realtime::granted;
@@ -23,7 +23,7 @@ pub const ACTION: Action = Action {
     severity: 2,
     asked_only: false,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 /// Lowest real-time priority: above every ordinary thread, at most that of any existing real-time thread.

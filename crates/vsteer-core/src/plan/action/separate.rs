@@ -8,7 +8,7 @@
 //! Nobody gets slower cores, or pCPUs far from its memory: where that cannot be had, the action is refused with the reason. Nor
 //! does anybody get fewer pCPUs than vCPUs, unless somebody asks for the action by name.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use super::{Step, placing};
 use crate::CpuSet;
 use crate::nouns::VmThread;
@@ -20,7 +20,7 @@ pub const ACTION: Action = Action {
     severity: 3,
     asked_only: false,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 /// Largest used share of the delayed VMs' own pCPUs. With more, they would wait for each other.
@@ -36,6 +36,9 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
 fn placed(c: &Context<'_>, spacious: bool) -> Result<Vec<Step>, String> {
     if c.delayed.is_empty() {
         return Err("no VM that mostly sleeps waits too long".to_owned());
+    }
+    if let Some(why) = c.confined() {
+        return Err(why);
     }
     // VMs on pCPUs that the kernel isolates are separate already, and no other VM moves there.
     let usable = c.config.housekeeping();

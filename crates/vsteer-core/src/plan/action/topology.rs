@@ -4,7 +4,7 @@
 //! change takes effect at the VM's next start, so vsteer proposes it only on request (`--only topology`), for the
 //! definition. Left out: guest NUMA cells, and threads per core, because vCPUs are not tied to sibling threads.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::nouns::GuestTopology;
 use crate::plural::counted;
 use crate::setting;
@@ -16,7 +16,7 @@ pub const ACTION: Action = Action {
     severity: 1,
     asked_only: true,
     on_vsphere: true,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {

@@ -5,7 +5,7 @@
 //! VMs on them. It widens a pin within the NUMA nodes that the pin touches: memory would stay behind. Moving a VM with its memory
 //! is what `node` does.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use super::{Step, placing};
 use crate::CpuSet;
 use crate::delay::is_delayed;
@@ -18,7 +18,7 @@ pub const ACTION: Action = Action {
     severity: 0,
     asked_only: false,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 /// A pCPU has room if at most this share of its time is used.
@@ -29,7 +29,6 @@ const ROOM: f64 = 0.8;
 const BUSY: f64 = 0.85;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
-    let housekeeping = c.config.housekeeping();
     let busy = |cpu: u32| c.model.pcpus.iter().find(|p| p.cpu == cpu).map_or(1.0, |p| p.busy);
     let mut steps = Vec::new();
     for vm in &c.config.vms {
@@ -37,11 +36,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if !is_delayed(seen, &c.limits.thresholds) {
             continue;
         }
-        // A pin beyond its pool has no effect.
-        let anybodys = match &vm.pool {
-            Some(pool) => housekeeping.intersection(&pool.cpus),
-            None => housekeeping.clone(),
-        };
+        let anybodys = c.usable_of(vm);
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
         let nodes = c.config.topology.nodes().iter().filter(|n| n.cpus.intersects(&pinned));
         let same_nodes = nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus)).intersection(&anybodys);

@@ -4,7 +4,7 @@
 //! VM uses little. It shortens the wait but does not remove it. On request (`--only weights`), VMs that compute get as much
 //! weight per vCPU as the VM with the most on the same pCPUs, which takes time from others.
 
-use super::{Action, Context};
+use super::{Action, Context, Propose};
 use crate::delay::is_delayed;
 use crate::nouns::{CpuWeight, VmConfig};
 use crate::setting;
@@ -16,7 +16,7 @@ pub const ACTION: Action = Action {
     severity: 1,
     asked_only: false,
     on_vsphere: false,
-    propose,
+    propose: Propose::Directly(propose),
 };
 
 /// New weight as a multiple of the default. On EEVDF, more than about ten times brought no further gain.
