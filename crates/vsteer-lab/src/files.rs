@@ -36,6 +36,18 @@ pub(crate) fn remove_folder(folder: &Path) -> Result<(), Fault> {
     }
 }
 
+/// The names of a folder's files, sorted.
+///
+/// # Errors
+/// It cannot be read.
+pub fn names(folder: &Path) -> Result<Vec<String>, Fault> {
+    let read =
+        std::fs::read_dir(folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
+    let mut names: Vec<String> = read.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@
 #![allow(missing_docs, reason = "parts of one program, not an interface for others")]
 
 pub mod accel;
+mod captured;
 pub mod case;
 pub mod command;
 pub mod contention;

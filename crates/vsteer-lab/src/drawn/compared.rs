@@ -13,9 +13,9 @@ use vsteer_sim::setup::Setup;
 use vsteer_sim::state::State;
 
 /// Ready, limited and co-stopped may grow by less, per vCPU.
-const GROWTH: f64 = 0.05;
+pub const GROWTH: f64 = 0.05;
 /// The 99th percentile of wake-ups may double up to this, ns.
-const LATE_NS: f64 = 2e6;
+pub const LATE_NS: f64 = 2e6;
 
 /// A VM over a simulation.
 pub struct Seen {
@@ -79,17 +79,20 @@ pub fn sum_grows(before: &Runs, after: &Runs) -> (f64, f64) {
     (mean(&each).unwrap_or(0.0), error)
 }
 
-/// What a VM's vCPUs waited, mean over the seeds, and the 99th percentile of its wake-ups, ns.
+/// Fewer wake-ups have no 99th percentile.
+pub const WAKES: u64 = 100;
+
+/// What a VM's vCPUs waited, mean over the seeds, and the 99th percentile of its wake-ups, ns; 0 if they are few.
 pub fn of_vm(runs: &Runs, vm: usize) -> (f64, f64) {
     let waits = mean(&runs.iter().map(|vms| vms[vm].waits).collect::<Vec<_>>()).unwrap_or(0.0);
     let wakes = runs.iter().fold(Histogram::default(), |sum, vms| sum.merged(&vms[vm].wakes));
-    (waits, Quantiles::of(&wakes).map_or(0.0, |q| q.p99_ns))
+    (waits, Quantiles::of(&wakes).filter(|q| q.count >= WAKES).map_or(0.0, |q| q.p99_ns))
 }
 
 /// By how much a VM's waits grew per vCPU; and in words, if it is harmed.
 pub fn harm(before: &Runs, after: &Runs, vm: usize) -> (f64, Option<String>) {
     let ((was, was_late), (is, is_late)) = (of_vm(before, vm), of_vm(after, vm));
-    let is_harmed = is - was >= GROWTH || is_late > LATE_NS && is_late > 2.0 * was_late;
+    let is_harmed = is - was >= GROWTH || was_late > 0.0 && is_late > LATE_NS && is_late > 2.0 * was_late;
     let told = is_harmed.then(|| {
         let [was, is, was_late, is_late] = [100.0 * was, 100.0 * is, was_late / 1e6, is_late / 1e6];
         format!("waits {is:.1} % instead of {was:.1}, p99 {is_late:.1} ms instead of {was_late:.1}")

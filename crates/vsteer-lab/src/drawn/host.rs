@@ -25,7 +25,15 @@ pub fn host(seed: u64) -> Setup {
     let is_hybrid = nodes == 1 && r.unit() < 0.2;
     let topology =
         if is_hybrid { hybrid(cores, r.within(2, 6) as u32) } else { machine(1, nodes, cores, threads) };
-    let topology = topology.expect("it is valid");
+    filled(r, topology.expect("it is valid"), seed)
+}
+
+/// VMs on a machine that is given, and what sharing costs there.
+pub fn host_on(topology: Topology, seed: u64) -> Setup {
+    filled(Random::new(seed, 1), topology, seed)
+}
+
+fn filled(mut r: Random, topology: Topology, seed: u64) -> Setup {
     let (smt_speed, remote_speed) = SPEEDS[r.within(0, 2) as usize];
     let costs = Costs {
         switch_ns: 2_000,
@@ -81,10 +89,11 @@ fn vm(r: &mut Random, number: usize, topology: &Topology, groups: usize) -> (VmS
     let vcpus = [1, 1, 2, 2, 4, 8, 16][r.within(0, 6) as usize].min(pcpus) as usize;
     let (name, demand, each) = demand(r);
     let mut all = vec![VcpuSetup::new(demand); vcpus];
-    let nodes = topology.nodes();
+    let usable = topology.usable();
+    let nodes: Vec<_> = topology.nodes().iter().filter(|n| n.cpus.intersects(&usable)).collect();
     let node = r.within(0, nodes.len() as u64 - 1) as usize;
     let pin = match r.unit() {
-        u if u < 0.12 => Some(nodes[node].cpus.clone()),
+        u if u < 0.12 => Some(nodes[node].cpus.intersection(&usable)),
         u if u < 0.2 => Some(some(r, topology, vcpus)),
         _ => None,
     };

@@ -5,7 +5,7 @@ pub mod change;
 pub mod compared;
 mod host;
 
-pub use host::{host, xen_host};
+pub use host::{host, host_on, xen_host};
 
 use crate::interrupt;
 use std::sync::Mutex;

@@ -13,16 +13,17 @@
 //! invented ones and a real cloud guest.
 
 use super::{Bench, Case, Findings, Minutes};
+use crate::captured;
 use crate::command;
 use crate::drive::Vsteer;
 use crate::fetch::Fetcher;
-use crate::files::write_file;
+use crate::files::names;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::Fault;
 use vsteer_experiment::audit::CHECKS;
 
 /// The case; see the head of this file.
@@ -38,23 +39,11 @@ pub const CASE: Case = Case {
 const LIMIT: Duration = Duration::from_secs(60);
 /// hwloc 2.9.0 and util-linux 2.38.
 const TREES_MIN: usize = 60;
-/// A captured machine.
-struct Machine {
-    name: String,
-    root: PathBuf,
-    /// The output of lscpu for it, if the package has it.
-    lscpu: Option<BTreeMap<String, String>>,
-}
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut fetcher = Fetcher::of_system(&bench.lab.cache, false);
-    let folder = bench.lab.cache.join("audit-trees");
-    let hwloc = fetcher.source("hwloc")?.tree.join("tests/hwloc/linux");
-    let lscpu = fetcher.source("util-linux")?.tree.join("tests");
-    let mut machines = unpacked(&hwloc, ".tar.bz2", &folder.join("hwloc"), &|_| None)?;
-    let expected =
-        |name: &str| std::fs::read_to_string(lscpu.join(format!("expected/lscpu/lscpu-{name}"))).ok();
-    machines.extend(unpacked(&lscpu.join("ts/lscpu/dumps"), ".tar.gz", &folder.join("lscpu"), &expected)?);
+    let mut machines = captured::of_hwloc(&mut fetcher, &bench.lab.cache)?;
+    machines.extend(captured::of_util_linux(&mut fetcher, &bench.lab.cache)?);
     let vsteer = Vsteer::beside(&bench.lab.program)?;
     let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut looked: BTreeMap<&str, usize> = BTreeMap::new();
@@ -101,61 +90,6 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 
 fn text<'a>(f: &'a Value, key: &str) -> &'a str {
     f[key].as_str().unwrap_or_default()
-}
-
-fn names(folder: &Path) -> Result<Vec<String>, Fault> {
-    let read =
-        std::fs::read_dir(folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
-    let mut names: Vec<String> = read.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    Ok(names)
-}
-
-fn unpacked(
-    from: &Path,
-    end: &str,
-    to: &Path,
-    lscpu: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<Machine>, Fault> {
-    let mut all = Vec::new();
-    for file in names(from)? {
-        let Some(name) = file.strip_suffix(end) else { continue };
-        let (folder, packed) = (to.join(name), from.join(&file));
-        // These are tens of thousands of small files that never change, so they are unpacked only once.
-        let whole = to.join(format!("{name}.whole"));
-        let told = packed.to_string_lossy().into_owned();
-        if std::fs::read_to_string(&whole).ok().as_deref() != Some(&told) {
-            let making = |e: std::io::Error| Fault::io(format!("making {}", folder.display()), &e);
-            match std::fs::remove_dir_all(&folder) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(making(e)),
-                _ => std::fs::create_dir_all(&folder).map_err(making)?,
-            }
-            let mut tar = Command::new("tar");
-            tar.args(["--no-same-owner", "-xf"]).arg(&packed).arg("-C").arg(&folder);
-            command::output(&mut tar, LIMIT)?;
-            write_file(&whole, told)?;
-        }
-        let inside = names(&folder)?;
-        let root = match inside.as_slice() {
-            [one] => folder.join(one),
-            _ => folder,
-        };
-        let fields = |text: String| {
-            let each = text.lines().filter_map(|l| {
-                let (key, value) = l.split_once(':')?;
-                Some((key.trim().to_owned(), value.trim().to_owned()))
-            });
-            each.collect()
-        };
-        all.push(Machine { name: name.to_owned(), root, lscpu: lscpu(name).map(fields) });
-    }
-    if all.is_empty() {
-        return Err(Fault::new(
-            FaultKind::NothingThere,
-            format!("{} holds no captured machine", from.display()),
-        ));
-    }
-    Ok(all)
 }
 
 /// Every path of a tree. Links are included but not followed.

@@ -42,8 +42,6 @@ const FIRST: u64 = 500_000;
 const LENGTH_NS: u64 = 10_000_000_000;
 /// A VM waits if its vCPUs do for this part of the time.
 const WAITS: f64 = 0.01;
-/// Fewer wake-ups have no 99th percentile.
-const WAKES: u64 = 100;
 
 /// A value that was forecast.
 struct Told {
@@ -114,7 +112,8 @@ fn on_host(entry: &Entry, seed: u64) -> Result<Found, Fault> {
         };
         tell("run", f.run_after, is.run);
         tell("ready", f.ready_after, is.ready);
-        let often = model.vm(&f.vm).and_then(|vm| vm.wake_latency).is_some_and(|q| q.count >= WAKES);
+        let often =
+            model.vm(&f.vm).and_then(|vm| vm.wake_latency).is_some_and(|q| q.count >= compared::WAKES);
         let (_, p99_ns) = compared::of_vm(&then, i);
         if let Some(late) = f.wake_p99_ns_after.filter(|_| often && p99_ns > 0.0) {
             tell("wake p99", late, p99_ns);

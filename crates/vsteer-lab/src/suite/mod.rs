@@ -28,6 +28,7 @@ mod qemu_lines;
 mod realtime;
 mod service;
 pub mod session;
+mod starved;
 mod steered;
 mod stopped;
 mod surroundings;
@@ -136,9 +137,11 @@ pub const CASES: &[Case] = &[
     audit::CASE,
     forecasts::CASE,
     harmless::CASE,
+    harmless::cures::CASE,
     vsphere::CASE,
     vsphere::API,
     loops::CASE,
+    starved::CASE,
     collectors::CASE,
     blame::CASE,
     oracle::CASE,
