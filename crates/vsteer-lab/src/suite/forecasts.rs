@@ -26,7 +26,7 @@ pub const CASE: Case = Case {
     name: "forecasts",
     doc: "forecasts from counters for changed random hosts: 90 % of their intervals hold what then happens",
     in_test: true,
-    minutes: Minutes::new(0.3, 1.0),
+    minutes: Minutes::new(0.3, 1.2),
     beside: false,
     run,
 };

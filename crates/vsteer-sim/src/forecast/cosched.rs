@@ -17,7 +17,6 @@
 //! simulated. If that is most of a VM's ready time, the forecast is too small. `GAP(cosched-alike)`: all VMs
 //! have the same team size and burst length; shares, reservations and limits are not simulated.
 
-use super::moved;
 use crate::engine::Stop;
 use crate::guest::poke::Waiting;
 use crate::guest::team::{LoopSpec, Pause, Schedule};
@@ -364,8 +363,8 @@ impl<'a> Cosched<'a> {
                 Interval { low: (likely - half).max(0.0), likely, high: likely + half }
             };
             let costop = shares.costop.unwrap_or(was.costop);
-            let ready_after = moved(ready, was.ready, will.ready);
-            let costop_after = moved(costop, was.costop, will.costop);
+            let ready_after = carried_over(ready, was.ready, will.ready);
+            let costop_after = carried_over(costop, was.costop, will.costop);
             VmForecast {
                 run_after: interval(run + will.run - was.run, was.run - run, 0.05 * run + 0.003),
                 with_limited: shares.ready.is_none(),
@@ -390,6 +389,13 @@ impl<'a> Cosched<'a> {
             100.0 * ready_simulated
         )
     }
+}
+
+/// What becomes of a measured wait that simulation says goes from `was` to `will`. What falls, falls to the same part of it: the
+/// demands are fitted to all VMs together, so one VM may begin too high and another too low. What grows is added to it. Without
+/// a change it is what was measured.
+fn carried_over(measured: f64, was: f64, will: f64) -> f64 {
+    if will < was { measured * will / was } else { measured + (will - was) }
 }
 
 #[cfg(test)]

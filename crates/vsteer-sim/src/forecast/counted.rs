@@ -10,7 +10,6 @@
 //! of a real host: the middle of published values is taken ([`Costs`]).
 
 use super::demand::{Demands, Round, Wanted};
-use super::moved;
 use super::replay::{Got, Replay, replay};
 use crate::guest::{Demand, Times};
 use crate::setup::Costs;
@@ -254,6 +253,15 @@ fn tell(f: &mut VmForecast, vm: &VmModel, before: &[Vec<Got>], after: &[Vec<Got>
         let likely = seen * (will.max(1.0) / was.max(1.0));
         f.wake_wait_ns_after = Some(Interval { low: likely / 2.0, likely, high: 2.0 * likely });
     }
+}
+
+/// What becomes of a measured wait that simulation says goes from `was` to `will`. What grows is added to what was measured.
+/// What falls, falls at most to the same part of it, because the simulation may begin higher. Without a change it is what was
+/// measured.
+fn moved(measured: f64, was: f64, will: f64) -> f64 {
+    let by = will - was;
+    let by = if by < 0.0 && was > 0.0 { by * (measured / was).min(1.0) } else { by };
+    (measured + by).max(0.0)
 }
 
 /// By [`WIDER`] and [`OFF`]; `off` is the null error.

@@ -22,12 +22,3 @@ pub mod recorded;
 pub mod replay;
 mod scheduler;
 pub mod weights;
-
-/// What becomes of a measured wait that simulation says goes from `was` to `will`. What grows is added to what was measured.
-/// What falls, falls at most to the same part of it, because the simulation may begin higher. Without a change it is what was
-/// measured.
-fn moved(measured: f64, was: f64, will: f64) -> f64 {
-    let by = will - was;
-    let by = if by < 0.0 && was > 0.0 { by * (measured / was).min(1.0) } else { by };
-    (measured + by).max(0.0)
-}

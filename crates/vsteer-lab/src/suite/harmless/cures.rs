@@ -24,7 +24,7 @@ pub const CASE: Case = Case {
     name: "cures",
     doc: "on 80 % of the random hosts with a cure, the default plan has half of its gain",
     in_test: false,
-    minutes: Minutes::new(10.0, 45.0),
+    minutes: Minutes::new(2.5, 12.0),
     beside: false,
     run,
 };
