@@ -12,7 +12,7 @@
 //! speed.
 //!
 //! Only on request, because it is right less often than a default plan must be. Of 150 random hosts, an earlier form of it, with
-//! fewer rules, gave 65 a plan. One made a VM wait 5 points longer, and one made all VMs together wait longer.
+//! fewer rules, gave 65 a plan. One of these made a VM wait 5 points longer, and all VMs together wait longer.
 //!
 //! `GAP(cures)`: of 78 hosts with a cure among random candidates, this finds half of its gain on 13 (`lab run cures`), and a
 //! default plan on 4. Most others have a VM that never sleeps because it waits. No counter tells how much more it would use.
