@@ -42,8 +42,8 @@ const EFFORTS: (u64, u64) = (2, 8);
 /// This many get more effort, and this many of them are forecast in full.
 const SHORT_LIST: usize = 24;
 const FULLY: usize = 12;
-/// All VMs together must wait this much less: in pCPUs, and as a part of what they wait. Each part of a candidate must add so
-/// many pCPUs.
+/// All VMs together must wait this much less: in pCPUs, and as a part of what they wait. Each part of a candidate must add
+/// [`ADDS`], in pCPUs.
 const GAIN: f64 = 0.05;
 const GAIN_PART: f64 = 0.01;
 const ADDS: f64 = 0.01;

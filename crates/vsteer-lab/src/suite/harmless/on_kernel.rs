@@ -25,13 +25,13 @@ use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
 use vsteer_record::Recording;
 
 const HOSTS: u64 = 30;
-/// Of these, so many must get a plan that changes something.
+/// At least this many of them must get a plan that changes something.
 const PLANNED: usize = 3;
 /// Hosts of one boot, and boots at a time.
 const AT_ONCE: usize = 5;
 const BOOTS: usize = 2;
 const LIMIT: Duration = Duration::from_secs(1_800);
-/// 2^3 ns per instruction, so that an hour of virtual time does not take a day. A work unit takes so long then, µs.
+/// 2^3 ns per instruction: fewer instructions to emulate per virtual second. A work unit then takes [`UNIT_US`], in µs.
 const SHIFT: u32 = 3;
 const UNIT_US: f64 = 80.0;
 /// The pCPU of the VMs. The other one is the observer's.
@@ -155,7 +155,7 @@ fn boots(bench: &Bench, name: &str, cases: &[String]) -> Result<Vec<Ran>, Fault>
 fn recorded(ran: &[Ran], case: &str) -> Result<(HostConfig, HostModel), Fault> {
     let folder =
         ran.iter().flat_map(|r| &r.cases).find(|c| c.name == case).and_then(|c| c.recording.as_ref());
-    let none = || Fault::new(FaultKind::NothingThere, format!("there is no recording of {case}"));
+    let none = || Fault::new(FaultKind::NothingThere, format!("the recording of {case} is missing"));
     seen(folder.ok_or_else(none)?)
 }
 
