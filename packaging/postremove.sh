@@ -20,5 +20,6 @@ if [ "${1:-}" = purge ]; then
 	rm -rf /etc/vsteer /var/lib/vsteer-record
 	# Where no systemctl removed them.
 	rm -f /etc/systemd/system/multi-user.target.wants/vsteer-record.service \
+		/etc/systemd/system/multi-user.target.wants/vsteer-serve.service \
 		/etc/systemd/system/multi-user.target.wants/vsteer-steer@*.service
 fi

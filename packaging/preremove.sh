@@ -50,7 +50,7 @@ esac
 # Links of `systemctl enable` go too: disabling the template removes those of all its instances.
 if command -v systemctl >/dev/null 2>&1; then
 	if [ -d /run/systemd/system ]; then
-		systemctl stop vsteer-record.service 'vsteer-steer@*.service' || :
+		systemctl stop vsteer-record.service vsteer-serve.service 'vsteer-steer@*.service' || :
 	fi
-	systemctl disable vsteer-record.service vsteer-steer@.service >/dev/null 2>&1 || :
+	systemctl disable vsteer-record.service vsteer-serve.service vsteer-steer@.service >/dev/null 2>&1 || :
 fi

@@ -6,7 +6,7 @@
 # never removes a package: on a host with a hypervisor of its own (Proxmox) Debian's QEMU would replace that one.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|fuzz|apart|demo|lab|test|all|bench|docs|packages|release}
+purpose=${1:?usage: install-missing.sh build|page|check|fuzz|apart|demo|lab|test|all|bench|docs|packages|release}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -19,6 +19,12 @@ case $purpose in
 docs | packages | release | test | all)
 	need python3 python3
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+	;;
+esac
+case $purpose in
+page)
+	need node nodejs
+	need npm npm
 	;;
 esac
 # Debian's users have no /usr/sbin in their PATH, where libvirtd is.
@@ -131,6 +137,8 @@ test | all)
 	need xz xz-utils
 	need dpkg-source dpkg-dev
 	need chromium chromium
+	need prometheus prometheus
+	need prometheus-alertmanager prometheus-alertmanager
 	;;
 esac
 case $purpose in

@@ -100,6 +100,15 @@ vsteer)
 	else
 		echo "note: vsteer-libvirt is not built, so vsteer will see libvirt's VMs as processes" >&2
 	fi
+	program vsteer-serve
+	# shellcheck disable=SC2086 # a program and its options
+	serve() { ${VSTEER_RUN:-} "$programs/vsteer-serve" --config none --print "$1"; }
+	serve man | gzip -9n >"$work/serve.1.gz"
+	put 644 "$work/serve.1.gz" "$PREFIX/share/man/man1/vsteer-serve.1.gz"
+	for shell in bash zsh fish; do serve $shell >"$work/$shell"; done
+	put 644 "$work/bash" "$PREFIX/share/bash-completion/completions/vsteer-serve"
+	put 644 "$work/zsh" "$PREFIX/share/zsh/site-functions/_vsteer-serve"
+	put 644 "$work/fish" "$PREFIX/share/fish/vendor_completions.d/vsteer-serve.fish"
 	vsteer() {
 		# shellcheck disable=SC2086 # a program and its options
 		${VSTEER_RUN:-} "$programs/vsteer" "$@"
@@ -125,7 +134,12 @@ vsteer)
 		fi
 	fi
 	unit vsteer-record.service systemd/system/vsteer-record.service
+	for file in prometheus/vsteer.rules.yml grafana/vsteer-host.json grafana/vsteer-vm.json; do
+		put 644 "packaging/$file" "$PREFIX/share/vsteer/$file"
+	done
+	unit vsteer-serve.service systemd/system/vsteer-serve.service
 	unit vsteer-steer@.service systemd/system/vsteer-steer@.service
+	unit sysusers.conf sysusers.d/vsteer.conf
 	unit tmpfiles.conf tmpfiles.d/vsteer.conf
 	for file in README.md CHANGELOG.md SECURITY.md SPEC.md ARCHITECTURE.md CONTRIBUTING.md; do put 644 "$file" "$doc/$file"; done
 	# With the folders of the source, so that links between pages lead somewhere.

@@ -107,7 +107,7 @@ for name; do
 	said=$(${VSTEER_RUN:-} "$root/usr/bin/$name" --version)
 	[ "$said" = "$name $VSTEER_VERSION" ] || { echo "error: the program says $said, Cargo.toml $VSTEER_VERSION: build again" >&2; exit 1; }
 	case $name in
-	vsteer) notices vsteer vsteer vsteer-libvirt ;;
+	vsteer) notices vsteer vsteer vsteer-serve vsteer-libvirt ;;
 	vsteer-lab) notices vsteer-lab vsteer-lab vsteer-guest ;;
 	*) notices "$name" "$name" ;;
 	esac

@@ -71,12 +71,12 @@ git archive --format=tar --prefix="vsteer-$VERSION/" HEAD | gzip -9n >"$out/vste
 rm -rf "$tools/listed"
 mkdir "$tools/listed"
 git archive HEAD | tar -xf - -C "$tools/listed"
-for crate in vsteer vsteer-libvirt; do
+for crate in vsteer vsteer-serve vsteer-libvirt; do
 	(cd "$tools/listed" && PATH="$OLDPWD/$tools/bin:$PATH" cargo cyclonedx -q --manifest-path "crates/$crate/Cargo.toml" --format json \
 		--target x86_64-unknown-linux-gnu --override-filename bom)
 done
 # Paths of this machine are nobody's business.
-for crate in vsteer vsteer-libvirt; do
+for crate in vsteer vsteer-serve vsteer-libvirt; do
 	sed "s|$PWD/$tools/listed|/vsteer|g" "$tools/listed/crates/$crate/bom.json" >"$out/$crate-$VERSION.cdx.json"
 done
 for arch; do cp "$tools/$arch/packages" "$out/vsteer-$VERSION-$arch.built-with"; done

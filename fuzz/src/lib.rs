@@ -18,6 +18,7 @@ mod experiment;
 mod experiment_log;
 mod exposition;
 mod gzip;
+mod history;
 mod journal;
 mod libvirt_xml;
 mod plan;
@@ -62,6 +63,7 @@ targets!(
     experiment_log,
     exposition,
     gzip,
+    history,
     journal,
     libvirt_xml,
     plan,

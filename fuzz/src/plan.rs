@@ -32,6 +32,7 @@ pub fn example() -> Plan {
         kernel: "6.1".into(),
         topology: Topology::new(parts).expect("two CPUs are a topology"),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: Vec::new(),
     };

@@ -51,6 +51,7 @@ fn config() -> HostConfig {
         kernel: "6".into(),
         topology: Topology::new(cpus).expect("one CPU is a topology"),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: Vec::new(),
     }

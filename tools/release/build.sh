@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the portable programs of one machine type: target/dist/ARCH/{vsteer,vsteer-libvirt}.
+# Builds the portable programs of one machine type: target/dist/ARCH/{vsteer,vsteer-serve,vsteer-libvirt}.
 #
 # They run with glibc 2.17 and later (RHEL 7, Ubuntu 14.04, Domain-0 of XCP-ng), because zig links them against that
 # version's symbols, whatever this system has. Folders of this machine are mapped to fixed names, so that two builds in
@@ -38,11 +38,11 @@ if [ "${2:-}" = test ]; then
 	exec cargo-zigbuild test --locked --lib -p vsteer-core -p vsteer-sim -p vsteer-sla --target "$target.$glibc"
 fi
 
-cargo zigbuild --profile dist --locked -p vsteer -p vsteer-libvirt --target "$target.$glibc"
+cargo zigbuild --profile dist --locked -p vsteer -p vsteer-serve -p vsteer-libvirt --target "$target.$glibc"
 
 out=target/dist/$arch
 mkdir -p "$out"
-for program in vsteer vsteer-libvirt; do
+for program in vsteer vsteer-serve vsteer-libvirt; do
 	cp "$target_folder/$target/dist/$program" "$out/$program"
 	newest=$(objdump -p "$out/$program" | sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1)
 	if [ "$(printf '%s\n%s\n' "$newest" "$glibc" | sort -V | tail -1)" != "$glibc" ]; then

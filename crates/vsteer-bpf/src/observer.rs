@@ -633,7 +633,7 @@ fn counters(
     let has_limited = measures("limited_ns");
     let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
     let of_kvm = |counter: &str| is_vcpu && measures(counter);
-    let row = |h: &[u32; HISTOGRAM_BUCKETS]| Histogram::from_row(&h.map(u64::from));
+    let row = |h: &[u32; HISTOGRAM_BUCKETS]| Histogram::from_row(h);
     ThreadCounters {
         run_ns: Some(in_state[state::RUNNING as usize]),
         // Where the kernel does not tell a quota's hold, what is seen as ready holds both.

@@ -19,6 +19,18 @@ pub const CONFIGURATION_FAULTS: usize = 50;
 pub const PLAN: u64 = 64 << 20;
 /// The names of tasks and the marks of a recording, a line each. Bytes.
 pub const RECORDING_TEXT: u64 = 128 << 20;
+/// The journal of a history. An hour of 1,000 VMs has some 100 MB. Bytes.
+pub const HISTORY_JOURNAL: u64 = 1 << 30;
+/// A line of that journal: a minute. Bytes.
+pub const HISTORY_LINE: u64 = 64 << 20;
+/// A day of a history, a Parquet file. 1,000 VMs have some 50 MB. Bytes.
+pub const HISTORY_FILE: u64 = 1 << 30;
+/// Rows of such a file.
+pub const HISTORY_ROWS: i64 = 50_000_000;
+/// A row group of such a file, uncompressed. vsteer's have some 2 MB. Bytes.
+pub const HISTORY_GROUP: i64 = 256 << 20;
+/// The last moment of a history, in the year 9000: dates end in 9999. Milliseconds since 1970.
+pub const HISTORY_LAST_MS: u64 = 221_845_392_000_000;
 /// A saved trace of Xen, which is read as a whole. Bytes.
 pub const XEN_TRACE: u64 = 256 << 20;
 /// A line of an access log. Servers limit a request to some kB. Bytes.

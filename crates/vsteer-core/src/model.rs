@@ -18,7 +18,8 @@ use crate::nouns::{GroupQuota, VmConfig};
 use crate::plural::counted;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
 
 impl Shares {
     /// Used time: as the hypervisor counts it (scaled by frequency), otherwise `run` plus `system` less `overlap`,
@@ -91,6 +92,21 @@ pub struct ThreadModel {
     pub ready_spell: Option<Quantiles>,
     /// pCPU that the thread last ran on.
     pub last_cpu: Option<u32>,
+    /// The pCPUs on which samples found the thread, in the order in which they did. Empty where samples do not tell pCPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ran_on: Vec<RanOn>,
+}
+
+/// A pCPU on which samples found a thread. A sample tells only the pCPU on which the thread ran last, so all run time since the
+/// sample before counts to that pCPU. Moves within an interval are not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RanOn {
+    /// Number of the logical CPU.
+    pub cpu: u32,
+    /// Intervals that ended there in which the thread ran.
+    pub samples: u32,
+    /// Run time in these intervals, as a share of a pCPU.
+    pub run: f64,
 }
 
 /// One VM over the window.
@@ -279,6 +295,20 @@ struct Sum {
     seen_ns: u64,
     counters: ThreadCounters,
     last_cpu: Option<u32>,
+    /// Run time by pCPU, ns, and the number of intervals. A thread is found on few pCPUs.
+    ran_on: Vec<(u32, u64, u32)>,
+}
+
+impl Sum {
+    /// Counts an interval that ended on this pCPU.
+    fn place(&mut self, sample: &ThreadSample, rose: &ThreadCounters) {
+        self.last_cpu = sample.last_cpu;
+        let (Some(cpu), Some(run_ns)) = (sample.last_cpu, rose.run_ns.filter(|ns| *ns > 0)) else { return };
+        match self.ran_on.iter_mut().find(|(known, ..)| *known == cpu) {
+            Some((_, ns, samples)) => (*ns, *samples) = (ns.saturating_add(run_ns), *samples + 1),
+            None => self.ran_on.push((cpu, run_ns, 1)),
+        }
+    }
 }
 
 type ThreadKey<'a> = (&'a VmId, Role, Tid);
@@ -288,12 +318,13 @@ fn key(t: &ThreadSample) -> ThreadKey<'_> {
 }
 
 /// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by)`.
-fn intervals<'a>(
-    batches: &'a [Batch],
+fn intervals<'a, B: Borrow<Batch>>(
+    batches: &'a [B],
 ) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample)> {
     batches.windows(2).flat_map(|pair| {
+        let pair: [&Batch; 2] = [pair[0].borrow(), pair[1].borrow()];
         let before = std::cell::OnceCell::<BTreeMap<ThreadKey<'a>, &ThreadSample>>::new();
-        let of_all = || pair[0].threads.iter().map(|t| (key(t), t)).collect();
+        let of_all = move || pair[0].threads.iter().map(|t| (key(t), t)).collect();
         let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
         pair[1].threads.iter().enumerate().filter_map(move |(i, t)| {
             // Mostly it has the same place in both.
@@ -304,36 +335,74 @@ fn intervals<'a>(
     })
 }
 
+/// What each thread's counters rose by in all intervals, in the order in which threads came.
+fn sums<'a, B: Borrow<Batch>>(batches: &'a [B]) -> Vec<(ThreadKey<'a>, Sum)> {
+    let mut sums: Vec<(ThreadKey<'a>, Sum)> = Vec::new();
+    let mut known: HashMap<ThreadKey<'a>, usize> = HashMap::new();
+    let mut guess = 0;
+    for (key, ns, rose, sample) in intervals(batches) {
+        // Mostly the threads of an interval are those of the one before, in the same order.
+        let same = sums.get(guess).is_some_and(|(of, _)| *of == key);
+        let at = if same { Some(guess) } else { known.get(&key).copied() };
+        guess = 1 + at.unwrap_or(sums.len());
+        match at {
+            Some(at) => {
+                let sum = &mut sums[at].1;
+                sum.seen_ns += ns;
+                sum.counters = sum.counters.plus(&rose);
+                sum.place(sample, &rose);
+            }
+            None => {
+                let mut sum = Sum { seen_ns: ns, ..Sum::default() };
+                sum.place(sample, &rose);
+                sum.counters = rose;
+                known.insert(key, sums.len());
+                sums.push((key, sum));
+            }
+        }
+    }
+    sums
+}
+
 /// Derives the model of the window from the first to the last batch.
 ///
 /// # Errors
 /// `BadInput` with fewer than two batches, or batches out of order: a share needs two moments.
-pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> Result<HostModel, Fault> {
+pub fn derive<B: Borrow<Batch>>(
+    config: &HostConfig,
+    collector: &Collector,
+    batches: &[B],
+) -> Result<HostModel, Fault> {
+    // The blame of the first batch is from before the window.
+    let blamed = batches.iter().skip(1).flat_map(|batch| &batch.borrow().blame);
+    derive_blaming(config, collector, batches, blamed.map(|b| (&b.victim, &b.culprit, b.ns)))
+}
+
+/// As [`derive`], where what was blamed is kept apart from the batches: victim, culprit, and ns.
+///
+/// # Errors
+/// As [`derive`].
+pub fn derive_blaming<'a, B: Borrow<Batch>>(
+    config: &HostConfig,
+    collector: &Collector,
+    batches: &[B],
+    blamed: impl Iterator<Item = (&'a VmId, &'a Culprit, i64)>,
+) -> Result<HostModel, Fault> {
     let (Some(first), Some(last)) = (batches.first(), batches.last()) else {
         return Err(too_few(0));
     };
+    let (first, last): (&Batch, &Batch) = (first.borrow(), last.borrow());
     if batches.len() < 2 || last.mono_ns <= first.mono_ns {
         return Err(too_few(batches.len()));
     }
     let window_ns = last.mono_ns - first.mono_ns;
-    let mut sums: BTreeMap<ThreadKey<'_>, Sum> = BTreeMap::new();
-    for (key, ns, rose, sample) in intervals(batches) {
-        match sums.entry(key) {
-            std::collections::btree_map::Entry::Vacant(e) => {
-                e.insert(Sum { seen_ns: ns, counters: rose, last_cpu: sample.last_cpu });
-            }
-            std::collections::btree_map::Entry::Occupied(mut e) => {
-                let s = e.get_mut();
-                s.seen_ns += ns;
-                s.counters = s.counters.plus(&rose);
-                s.last_cpu = sample.last_cpu;
-            }
-        }
-    }
-
+    let sums = sums(batches);
     let names = config.called();
-    let mut of_vm: BTreeMap<&VmId, Vec<(&ThreadKey<'_>, &Sum)>> = BTreeMap::new();
-    sums.iter().for_each(|(key, sum)| of_vm.entry(key.0).or_default().push((key, sum)));
+    let mut of_vm: BTreeMap<&VmId, Vec<&(ThreadKey<'_>, Sum)>> = BTreeMap::new();
+    for of in sums.chunk_by(|a, b| a.0.0 == b.0.0) {
+        of_vm.entry(of[0].0.0).or_default().extend(of);
+    }
+    of_vm.values_mut().for_each(|of| of.sort_by_key(|(key, _)| (key.1, key.2)));
     let samples = Samples::by_vm(batches);
     let none = Samples { moments: Vec::new() };
     let mut vms: Vec<VmModel> = config
@@ -352,8 +421,8 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
         window_ns,
         vms,
         pcpus: pcpu_models(first, last),
-        pressure: pressure(batches.iter().map(|b| (b.mono_ns, b.pressure))),
-        blame: (!collector.missing.contains_key("blame")).then(|| blame(batches, window_ns)),
+        pressure: pressure(batches.iter().map(|b| b.borrow()).map(|b| (b.mono_ns, b.pressure))),
+        blame: (!collector.missing.contains_key("blame")).then(|| blame(blamed, window_ns)),
         collector: collector.name.clone(),
         missing: collector.missing.clone(),
     })
@@ -385,6 +454,11 @@ fn thread_model(role: Role, tid: Tid, s: &Sum, window_ns: u64) -> ThreadModel {
         wake_latency: s.counters.wake_latency.as_ref().and_then(Quantiles::of),
         ready_spell: s.counters.ready_spell.as_ref().and_then(Quantiles::of),
         last_cpu: s.last_cpu,
+        ran_on: s
+            .ran_on
+            .iter()
+            .map(|&(cpu, ns, samples)| RanOn { cpu, samples, run: ns as f64 / s.seen_ns.max(1) as f64 })
+            .collect(),
     }
 }
 
@@ -394,10 +468,11 @@ struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    fn by_vm(batches: &'a [Batch]) -> BTreeMap<&'a VmId, Samples<'a>> {
-        let none: Vec<(u64, Option<&VmSample>)> = batches.iter().map(|b| (b.mono_ns, None)).collect();
+    fn by_vm<B: Borrow<Batch>>(batches: &'a [B]) -> BTreeMap<&'a VmId, Samples<'a>> {
+        let all_batches = || batches.iter().map(|b| -> &'a Batch { b.borrow() });
+        let none: Vec<(u64, Option<&VmSample>)> = all_batches().map(|b| (b.mono_ns, None)).collect();
         let mut all: BTreeMap<&VmId, Samples<'_>> = BTreeMap::new();
-        for (i, batch) in batches.iter().enumerate() {
+        for (i, batch) in all_batches().enumerate() {
             for sample in &batch.vms {
                 let of = all.entry(&sample.vm).or_insert_with(|| Samples { moments: none.clone() });
                 of.moments[i].1 = Some(sample);
@@ -425,13 +500,13 @@ impl<'a> Samples<'a> {
 fn vm_model(
     id: &VmId,
     name: &str,
-    mine: &[(&ThreadKey<'_>, &Sum)],
+    mine: &[&(ThreadKey<'_>, Sum)],
     samples: &Samples<'_>,
     window_ns: u64,
 ) -> VmModel {
     let threads: Vec<ThreadModel> =
         mine.iter().map(|((_, role, tid), s)| thread_model(*role, *tid, s, window_ns)).collect();
-    let vcpu_sums = || mine.iter().filter(|((_, role, _), _)| role.vcpu().is_some()).map(|(_, s)| *s);
+    let vcpu_sums = || mine.iter().filter(|((_, role, _), _)| role.vcpu().is_some()).map(|(_, s)| s);
     let together = |of: fn(&ThreadCounters) -> &Option<Histogram>| {
         let all = vcpu_sums().filter_map(|s| of(&s.counters).as_ref());
         Quantiles::of(&all.fold(Histogram::default(), |sum, h| sum.merged(h)))
@@ -559,12 +634,11 @@ fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
         .collect()
 }
 
-fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
+fn blame<'a>(blamed: impl Iterator<Item = (&'a VmId, &'a Culprit, i64)>, window_ns: u64) -> Vec<Blame> {
     let mut sums: BTreeMap<(&VmId, &Culprit), i64> = BTreeMap::new();
-    // The blame of the first batch is from before the window.
-    for b in batches.iter().skip(1).flat_map(|batch| &batch.blame) {
-        let sum = sums.entry((&b.victim, &b.culprit)).or_default();
-        *sum = sum.saturating_add(b.ns);
+    for (victim, culprit, ns) in blamed {
+        let sum = sums.entry((victim, culprit)).or_default();
+        *sum = sum.saturating_add(ns);
     }
     let mut rows: Vec<Blame> = sums
         .into_iter()

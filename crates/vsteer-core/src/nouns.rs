@@ -10,8 +10,11 @@
 
 use crate::CpuSet;
 use crate::topology::Topology;
+pub use contenders::Contender;
 pub(crate) use counters::rise;
 pub use counters::{COUNTERS, Counter, DISTRIBUTIONS, Distribution, Kind, Shares, ThreadCounters};
+pub use differences::Difference;
+pub use guest_memory::{Fixed, GuestNode};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram};
 pub use pools::{MADE, pinned_alike};
 pub use pressure::{Pressure, PressureShares, STALLS, Stall, Stalls};
@@ -24,8 +27,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 pub use vsphere::{LatencySensitivity, VsphereVm};
 
+pub mod contenders;
 mod counters;
 mod differences;
+mod guest_memory;
 mod histogram;
 mod pools;
 mod pressure;
@@ -416,6 +421,12 @@ pub struct VmConfig {
     pub memory_bytes: Option<u64>,
     /// Nodes its memory is bound to (`numatune`); `None`: no binding.
     pub memory_nodes: Option<CpuSet>,
+    /// NUMA nodes that the guest is shown, in their order; empty where it is shown none, or that is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guest_nodes: Vec<GuestNode>,
+    /// What keeps its memory and devices where they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixed: Vec<Fixed>,
     /// The pool of pCPUs that it is in; `None` where the hypervisor has no such thing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<CpuPool>,
@@ -465,6 +476,8 @@ impl VmConfig {
             guest_topology: None,
             memory_bytes: None,
             memory_nodes: None,
+            guest_nodes: Vec::new(),
+            fixed: Vec::new(),
             pool: None,
             vsphere: None,
         }
@@ -533,6 +546,9 @@ pub struct HostConfig {
     pub topology: Topology,
     /// How cgroups are mounted.
     pub cgroups: CgroupLayout,
+    /// Programs that run here and change by themselves what a plan changes. Not a precondition of a plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contenders: Vec<Contender>,
     /// How the kernel's fair class is set up; `None` where that was not looked at.
     #[serde(default)]
     pub scheduler: Option<FairTuning>,
@@ -642,8 +658,8 @@ impl HostConfig {
     /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its
     /// canonical JSON). It is for people and file names; [`HostConfig::differences`] decides equality.
     pub fn fingerprint(&self) -> String {
-        // The kernel's time slices are not a precondition of a plan.
-        let mut lasting = HostConfig { scheduler: None, ..self.clone() };
+        // The kernel's time slices and other programs are not a precondition of a plan.
+        let mut lasting = HostConfig { scheduler: None, contenders: Vec::new(), ..self.clone() };
         for vm in &mut lasting.vms {
             vm.threads.retain(|t| t.role != Role::Worker);
             vm.vsphere = vm.vsphere.as_ref().map(VsphereVm::settings);

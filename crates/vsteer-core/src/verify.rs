@@ -437,6 +437,7 @@ mod tests {
             kernel: "6.18".into(),
             topology: crate::topology::machine(1, 2, 1, 1).unwrap(),
             cgroups: crate::nouns::CgroupLayout::V2,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vec![crate::nouns::VmConfig::new(VmId(vm.into()), vm, 1)],
         };

@@ -30,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "vsteer-act",
         ],
     ),
+    ("vsteer-serve", &["vsteer-core", "vsteer-sim", "vsteer-record", "vsteer-host"]),
     ("vsteer-lab", &["vsteer-core", "vsteer-sim", "vsteer-experiment", "vsteer-record"]),
     ("vsteer-display", &["vsteer-core"]),
     ("vsteer-guest", &[]),

@@ -30,6 +30,7 @@ fn model(vms: &[Seen], limited: Option<u64>) -> HostModel {
         kernel: "6.1".into(),
         topology: machine(1, 2, 1, 1).unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vms.iter().zip(100..).map(config).collect(),
     };

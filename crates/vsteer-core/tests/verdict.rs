@@ -49,6 +49,7 @@ fn told(vms: &[(&str, u64, u64)], seconds: u64, uneven: u64, split: impl Fn(u64)
         kernel: "6.18".into(),
         topology: vsteer_core::topology::machine(1, 1, 2, 1).unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vms.iter().map(|(name, ..)| VmConfig::new(VmId((*name).into()), *name, 1)).collect(),
     };

@@ -71,6 +71,7 @@ fn recording(vms: &[Vm], seed: u64, run_noise: f64) -> Recording {
         kernel: "6.18".into(),
         topology: topology::machine(1, 1, 2, 1).unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: (0..vms.len()).map(|i| VmConfig::new(VmId(format!("vm{i}")), format!("vm{i}"), 1)).collect(),
     };

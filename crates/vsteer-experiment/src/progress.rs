@@ -581,6 +581,7 @@ mod tests {
             kernel: String::new(),
             topology: vsteer_core::topology::Topology::new(parts).unwrap(),
             cgroups: vsteer_core::nouns::CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: Vec::new(),
         };

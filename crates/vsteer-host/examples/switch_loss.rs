@@ -54,6 +54,7 @@ fn config() -> HostConfig {
         })
         .expect("a plain topology"),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: Vec::new(),
     }

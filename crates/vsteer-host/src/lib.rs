@@ -24,6 +24,7 @@ pub mod recorder;
 pub mod remote;
 pub mod root;
 pub mod scrape;
+pub mod service_manager;
 pub mod several;
 pub mod shell;
 #[cfg(test)]

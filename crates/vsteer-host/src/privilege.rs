@@ -51,6 +51,7 @@ pub const NEEDS: &[Need] = &[
             "estimate",
             "simulate",
             "report",
+            "history",
             "config",
             "completions",
             "man",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::CpuSet;
-use vsteer_core::nouns::{Batch, GroupScheduling, Pressure, Role, Tid};
+use vsteer_core::nouns::{Batch, Contender, GroupScheduling, Pressure, Role, Tid};
 use vsteer_experiment::audit::WANTED;
 use vsteer_host::captured::capture::{Asked, capture};
 use vsteer_host::captured::{CapturedHost, look};
@@ -50,6 +50,7 @@ fn stall(root: &Path, path: &str, full_us: u64) {
 
 /// A host with one VM of libvirt's and a shell, full of names and secrets.
 fn machine(root: &Path) {
+    std::fs::create_dir_all(root.join("run/systemd/system")).unwrap();
     for (path, text) in [
         ("proc/sys/kernel/osrelease", "6.8.0\n"),
         ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT\n"),
@@ -68,6 +69,11 @@ fn machine(root: &Path) {
         ("sys/devices/system/cpu/cpu1/topology/core_cpus_list", "1\n"),
         ("proc/600/cmdline", "bash\0-c\0echo hunter2 alice\0"),
         ("proc/600/environ", "TOKEN=hunter2\0"),
+        ("proc/700/cmdline", "/usr/bin/numad\0-l\0hunter2\0"),
+        ("proc/700/status", "Name:\tnumad\nUid:\t0\t0\t0\t0\n"),
+        ("proc/701/cmdline", "/usr/bin/kubelet\0--token\0hunter2\0"),
+        ("proc/701/status", "Name:\tkubelet\nUid:\t0\t0\t0\t0\n"),
+        ("var/lib/kubelet/cpu_manager_state", "{\"policyName\":\"static\",\"entries\":{\"hunter2\":{}}}"),
         ("proc/500/environ", "TOKEN=hunter2\0"),
         ("proc/500/statm", "1000 500 0 0 0 0 0\n"),
         ("proc/500/status", "Name:\thunter2\nCpus_allowed_list:\t0-1\n"),
@@ -172,6 +178,7 @@ fn a_capture_reads_as_the_host_did() {
         groups,
         format!("{scope}: idle, cpuset partition isolated; {scope}/libvirt/vcpu0: burst 10000 µs")
     );
+    assert_eq!(config.contenders, [Contender::Numad, Contender::StaticCpuManager, Contender::Systemd]);
     assert_eq!(vm.core_cookies, None, "no file says it");
     let kernel = config.scheduler.as_ref().unwrap();
     assert_eq!((kernel.nohz_full.clone(), kernel.preempt_rt), (Some(CpuSet::single(1)), Some(true)));

@@ -2,6 +2,7 @@
 //! KubeVirt and a systemd host with libvirt on version 2 cgroups and an older kernel would show them.
 
 use std::path::Path;
+use vsteer_core::CpuSet;
 use vsteer_core::nouns::*;
 use vsteer_core::setting;
 use vsteer_host::kvm::actuate::proxmox_command;
@@ -128,6 +129,31 @@ fn proxmox_with_two_sockets_and_cut_names() {
         inventory.look().unwrap();
         assert_eq!(inventory.vms.len(), found, "--vm {given}");
     }
+}
+
+/// As Proxmox VE starts a VM with two NUMA nodes of which each is bound, huge pages and a device of the host.
+#[test]
+fn guest_nodes_and_the_node_of_a_device() {
+    let tree = Tree::new("6.8.12-4-pve\n");
+    let scope = "/qemu.slice/102.scope";
+    let line = "/usr/bin/kvm -id 102 -name db,debug-threads=on -pidfile /var/run/qemu-server/102.pid -smp 4,sockets=2,cores=2 \
+        -m 4096 -object memory-backend-file,id=ram-node0,size=2048M,mem-path=/run/hugepages/kvm/1048576kB,share=on,host-nodes=0,policy=bind \
+        -numa node,nodeid=0,cpus=0-1,memdev=ram-node0 \
+        -object memory-backend-file,id=ram-node1,size=2048M,mem-path=/run/hugepages/kvm/1048576kB,share=on,host-nodes=1,policy=bind \
+        -numa node,nodeid=1,cpus=2-3,memdev=ram-node1 \
+        -device vfio-pci,host=0000:3b:00.0,id=hostpci0 -device vfio-pci,host=0000:3b:00.1,id=hostpci1";
+    tree.process(500, &words(line), scope);
+    tree.thread(500, 500, "kvm", scope);
+    tree.file(&format!("sys/fs/cgroup{scope}/cgroup.procs"), "500\n");
+    tree.file("sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
+    tree.file("sys/bus/pci/devices/0000:3b:00.1/numa_node", "-1\n");
+    let (host, _) = tree.vms();
+    let vm = &host.vms[0];
+    let nodes: Vec<String> = vm.guest_nodes.iter().map(ToString::to_string).collect();
+    assert_eq!(nodes, ["0 (vCPUs 0-1, 2048 MiB) on nodes 0", "1 (vCPUs 2-3, 2048 MiB) on nodes 1"]);
+    let device = |function: u32, node| Fixed::Device { address: format!("0000:3b:00.{function}"), node };
+    assert_eq!(vm.fixed, [Fixed::HugePages, device(0, Some(1)), device(1, None)]);
+    assert_eq!(vm.memory_nodes, Some(CpuSet::first(2)));
 }
 
 #[test]
@@ -445,4 +471,60 @@ fn libvirt_beside_systemd_on_version_2() {
         [(Role::Vcpu(0), 902), (Role::Vcpu(1), 903), (Role::Emulator, 900), (Role::Worker, 901)]
     );
     assert!(notes.iter().any(|n| n.contains("--connect")), "{notes:?}");
+}
+
+#[test]
+fn programs_that_change_vms_by_themselves() {
+    let tree = Tree::new("6.12.0\n");
+    let contenders = || tree.vms().0.contenders;
+    assert!(contenders().is_empty());
+    let run = |pid: u32, line: &str, user: Option<u32>| {
+        tree.process(pid, &words(line), "/system.slice/x.service");
+        if let Some(user) = user {
+            tree.file(
+                &format!("proc/{pid}/status"),
+                &format!("Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n"),
+            );
+        }
+    };
+    run(700, "/usr/bin/numad -i 15", None);
+    run(701, "tuned", Some(1000));
+    assert!(contenders().is_empty(), "whose it is is not known, or it is a person's");
+    run(700, "/usr/bin/numad -i 15", Some(0));
+    run(702, "/usr/bin/kubelet", Some(0));
+    assert_eq!(contenders(), [Contender::Numad], "the state of the CPU manager is not there");
+    let state = "var/lib/kubelet/cpu_manager_state";
+    tree.file(state, r#"{"policyName":"none"}"#);
+    assert_eq!(contenders(), [Contender::Numad]);
+    tree.file(state, r#"{"policyName":"static","defaultCpuSet":"0-1"}"#);
+    assert_eq!(contenders(), [Contender::Numad, Contender::StaticCpuManager]);
+    tree.file("run/systemd/system/x", "");
+    run(703, "/usr/bin/python3 -s /usr/bin/nova-compute", Some(162));
+    assert_eq!(
+        contenders(),
+        [Contender::Numad, Contender::StaticCpuManager, Contender::NovaCompute, Contender::Systemd]
+    );
+}
+
+#[test]
+fn a_cpuset_of_a_unit_is_read_if_it_is_narrower_than_the_group_above() {
+    let tree = Tree::new("6.12.0\n");
+    let group = "/qemu.slice/a.service";
+    tree.process(1700, &["qemu-system-x86_64", "-name", "a,debug-threads=on"], group);
+    tree.thread(1700, 1700, "qemu-system-x86", group);
+    tree.thread(1700, 1701, "CPU 0/KVM", group);
+    let cpuset = |group: &str, cpus: &str, effective: &str| {
+        tree.file(&format!("sys/fs/cgroup{group}/cpuset.cpus"), &format!("{cpus}\n"));
+        tree.file(&format!("sys/fs/cgroup{group}/cpuset.cpus.effective"), &format!("{effective}\n"));
+    };
+    let found = || -> Vec<String> { tree.vms().0.vms[0].scheduling.iter().map(|g| g.to_string()).collect() };
+    tree.file("sys/fs/cgroup/cpuset.cpus.effective", "0-7\n");
+    cpuset("/qemu.slice", "0-7", "0-7");
+    cpuset(group, "", "0-7");
+    assert!(found().is_empty(), "all pCPUs, and none of its own");
+    cpuset("/qemu.slice", "0-5", "0-5");
+    cpuset(group, "0-5", "0-5");
+    assert_eq!(found(), ["/qemu.slice: cpuset pCPUs 0-5"]);
+    cpuset(group, "2-3", "2-3");
+    assert_eq!(found(), ["/qemu.slice: cpuset pCPUs 0-5", "/qemu.slice/a.service: cpuset pCPUs 2-3"]);
 }

@@ -120,6 +120,7 @@ impl Tables {
             kernel: format!("VMware ESXi {}", self.esxi),
             topology: machine(self.sockets, 1, self.cores_per_socket, 1)?,
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: self.before.iter().enumerate().map(vm).collect(),
         })

@@ -7,6 +7,7 @@ pub mod event;
 pub mod export;
 pub mod files;
 mod folder;
+pub mod history;
 mod marks;
 pub mod own_folder;
 mod parts;

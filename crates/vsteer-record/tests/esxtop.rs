@@ -350,6 +350,7 @@ fn recording(names: &[String], thousandths: &[u64], step_ns: u64) -> (HostConfig
         kernel: "6.18".into(),
         topology: topology.unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: names.iter().enumerate().map(vm).collect(),
     };

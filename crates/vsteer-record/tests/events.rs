@@ -24,6 +24,7 @@ fn begin(folder: &Path) {
         })
         .unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vec![VmConfig {
             threads: vec![VmThread {

@@ -55,11 +55,19 @@ fn proxmox() -> VmConfig {
             burst_us: Some(20_000),
             uclamp_max: Some(5_000),
             partition: Some("root".into()),
+            cpus: Some("2-3".parse().unwrap()),
             ..GroupScheduling::default()
         }],
         guest_topology: Some(GuestTopology { sockets: 1, cores: 2, threads: 1 }),
         memory_bytes: Some(4 << 30),
         memory_nodes: Some(CpuSet::single(1)),
+        guest_nodes: vec![GuestNode {
+            id: 0,
+            vcpus: CpuSet::first(2),
+            memory_bytes: Some(4 << 30),
+            host_nodes: Some(CpuSet::single(1)),
+        }],
+        fixed: vec![Fixed::HugePages, Fixed::Locked],
         ..VmConfig::new(VmId("uuid-a".into()), "web, \"1\"\n", 7)
     }
 }
@@ -73,6 +81,7 @@ fn host(vms: Vec<VmConfig>) -> HostConfig {
         kernel: "6.18".into(),
         topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms,
     }
@@ -196,6 +205,14 @@ fn parquet_holds_each_configuration_when_it_changed() {
         ]
     );
     assert_eq!(
+        of(&vms, &["guest_nodes", "fixed"])[..3],
+        [
+            "0 (vCPUs 0-1, 4096 MiB) on nodes 1|huge pages, locked memory",
+            "0 (vCPUs 0-1, 4096 MiB) on nodes 1|huge pages, locked memory",
+            "-|-"
+        ]
+    );
+    assert_eq!(
         of(
             &table(&to, "config_thread"),
             &["mono_ns", "vm", "role", "tid", "affinity", "class", "priority", "nice"]
@@ -271,6 +288,6 @@ fn csv_is_safe_and_has_the_same_rows() {
     let cgroups = fs::read_to_string(to.join("config_cgroup.csv")).unwrap();
     assert_eq!(
         cgroups.lines().nth(2).unwrap(),
-        "5,1000005,uuid-a,/qemu.slice/100.scope,150000,100000,false,,,true,20000,,5000,root"
+        "5,1000005,uuid-a,/qemu.slice/100.scope,150000,100000,false,,,true,20000,,5000,root,2-3"
     );
 }

@@ -38,6 +38,7 @@ fn config() -> HostConfig {
         })
         .unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vec![vm],
     }

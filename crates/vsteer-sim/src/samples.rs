@@ -71,6 +71,8 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
             memory_bytes: None,
             memory_nodes: (setup.topology.nodes().len() > 1)
                 .then(|| vm.memory_node.map_or_else(|| every_node.clone(), |n| CpuSet::single(n.0))),
+            guest_nodes: Vec::new(),
+            fixed: Vec::new(),
             pool: None,
             vsphere: None,
         }
@@ -81,6 +83,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
         kernel: format!("{}{policy}", SIMULATED),
         topology: setup.topology.clone(),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vms.collect(),
     }

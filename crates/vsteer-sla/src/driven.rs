@@ -167,6 +167,7 @@ mod tests {
             kernel: "Xen 4.17.7".into(),
             topology: machine(1, 1, 1, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: (0..).zip(names).map(|(id, name)| vm(id, name)).collect(),
         };
@@ -227,6 +228,7 @@ mod tests {
                 wake_latency: None,
                 ready_spell: None,
                 last_cpu: None,
+                ran_on: Vec::new(),
             }],
             group: shares,
             worlds: None,

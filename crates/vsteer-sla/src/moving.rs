@@ -108,6 +108,7 @@ mod tests {
             kernel: "6.12".into(),
             topology: machine(1, 1, 2, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vec![vm],
         }

@@ -192,6 +192,7 @@ mod tests {
             kernel: "6.12".into(),
             topology: machine(1, 1, 1, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: ["a", "b"]
                 .map(|name| VmConfig {

@@ -60,6 +60,31 @@ pub fn moment(text: &str, last_ns: u64) -> Result<u64, Fault> {
     moment_in(text, last_ns, &zone)
 }
 
+/// The moment in the past that an option names: as [`moment`], or with `today` or `yesterday` in place of a date.
+///
+/// # Errors
+/// As [`moment`], with the name of the option.
+pub fn past(option: &str, text: &str, now_ns: u64) -> Result<u64, Fault> {
+    past_in(text, now_ns, &zone()).map_err(|fault| Fault {
+        what: fault
+            .what
+            .replacen("--at", option, 1)
+            .replace(" is not a time of the recording", " is not a time"),
+        help: fault.help.map(|help| help.replacen("use HH:MM", "use \"yesterday HH:MM\", HH:MM", 1)),
+        ..fault
+    })
+}
+
+fn past_in(text: &str, now_ns: u64, zone: &TimeZone) -> Result<u64, Fault> {
+    let today = zone.to_datetime(at(now_ns)).date();
+    let days = [("yesterday", today.yesterday().ok()), ("today", Some(today))];
+    let named = days.into_iter().find_map(|(word, day)| Some((text.trim().strip_prefix(word)?.trim(), day?)));
+    match named {
+        Some((time, day)) => moment_in(&format!("{day}T{time}"), now_ns, zone),
+        None => moment_in(text, now_ns, zone),
+    }
+}
+
 fn at(unix_ns: u64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(unix_ns)).expect("64 bits of ns end in 2554")
 }
@@ -224,6 +249,18 @@ mod tests {
                 "{wrong:?}: {said}"
             );
         }
+    }
+
+    #[test]
+    fn yesterday_is_a_day() {
+        // It is 01:02:05 of the 22nd in Seoul.
+        let now = ns("2026-11-21T16:02:05Z");
+        let of = |text: &str| past_in(text, now, &seoul()).unwrap();
+        assert_eq!(of("yesterday 03:12"), ns("2026-11-20T18:12:00Z"));
+        assert_eq!(of("today 00:12:30"), ns("2026-11-21T15:12:30Z"));
+        assert_eq!(of("2026-11-21T03:12Z"), ns("2026-11-21T03:12:00Z"));
+        let said = past("--from", "yesterday", now).unwrap_err().to_string();
+        assert!(said.starts_with("--from") && said.contains("is not a time\n"), "{said}");
     }
 
     #[test]

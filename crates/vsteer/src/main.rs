@@ -14,8 +14,6 @@ mod realtime_socket;
 mod report;
 mod scenario;
 mod scrapes;
-#[cfg(feature = "host")]
-mod service_manager;
 mod settings;
 mod source;
 mod text;

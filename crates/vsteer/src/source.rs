@@ -53,7 +53,14 @@ impl Stretch {
 /// # Errors
 /// As [`live::observe`] and [`Recording::open`]; `BadInput` when the moment asked for is not in the recording.
 pub fn window(w: &Window) -> Result<Stretch, Fault> {
-    let Some(folder) = &w.recording else { return live(w) };
+    let Some(folder) = &w.recording else {
+        if w.at.is_some() {
+            return Err(
+                Fault::new(FaultKind::Usage, "--at needs a recording").help("name a recording before --at")
+            );
+        }
+        return live(w);
+    };
     let recording = read(folder)?;
     let Some(at) = &w.at else { return whole(recording) };
     let last_ns = recording.batches.last().map_or(0, |b| b.unix_ns);

@@ -296,8 +296,8 @@ fn names_and_values_from_files_do_not_act_on_the_terminal() {
     let plan = std::fs::read_to_string(&file).unwrap();
     let plan =
         plan.replace("halve the wait of web-1", "\\u001b[31mtitle").replace("huge pages", "\\u001b[2Kpages");
-    std::fs::write(&file, plan.replace("\"irreversible\":[]", "\"irreversible\":[\"\\u001b]2;irr\\u0007\"]"))
-        .unwrap();
+    let lines = "\"irreversible\":[\"\\u001b]2;irr\\u0007\"],\"contested\":[\"\\u001b]2;con\\u0007\"]";
+    std::fs::write(&file, plan.replace("\"irreversible\":[]", lines)).unwrap();
     for words in
         [&["apply", path(&file)][..], &["apply", "\u{1b}[2Jnone.json"], &["diagnose", "\u{1b}[2Jnone"]]
     {
@@ -305,7 +305,8 @@ fn names_and_values_from_files_do_not_act_on_the_terminal() {
         let acts = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
         assert!(!shown.chars().any(acts), "{shown:?}");
     }
-    assert!(text(&p.run(&["apply", path(&file)])).contains("\\u{1b}"));
+    let shown = text(&p.run(&["apply", path(&file)]));
+    assert!(shown.contains("may not last: \\u{1b}]2;con"), "{shown}");
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn record(folder: &Path, names: &[String]) {
         kernel: "6.18".into(),
         topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: names.iter().enumerate().map(vm).collect(),
     };

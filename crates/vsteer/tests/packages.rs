@@ -60,6 +60,10 @@ fn the_program_accepts_the_command_lines_of_units() {
     for (name, unit) in units() {
         let line = values(&unit, "ExecStart").next().unwrap_or_else(|| panic!("{name} starts nothing"));
         let words = words(line);
+        if words == ["/usr/bin/vsteer-serve"] {
+            // All of its options come from vsteer.toml, which its own tests read.
+            continue;
+        }
         assert_eq!(words[0], "/usr/bin/vsteer", "{name}");
         // clap reads from left to right: it comes to the last option only when those before it are right.
         let out = program::vsteer().args(&words[1..]).arg("--no-such-option").output().unwrap();
@@ -84,7 +88,7 @@ fn no_unit_owns_the_undo_journals() {
             assert!(owned.iter().any(|of| path.starts_with(of)), "{name} writes {path:?}, owns {owned:?}");
         }
         // What changes VMs must be able to write a journal.
-        if command[1] != "record" {
+        if command[0] == "/usr/bin/vsteer" && command[1] != "record" {
             let mut may = values(&unit, "ReadWritePaths").flat_map(|v| v.split(' '));
             assert!(may.any(|of| journals.starts_with(of)), "{name} cannot write {journals:?}");
             let made = read("packaging/tmpfiles.conf");
@@ -100,7 +104,12 @@ fn systemd_accepts_the_units_and_finds_them_confined() {
     let dir = tempfile::tempdir().unwrap();
     for (name, unit) in units() {
         let file = dir.path().join(&name);
-        std::fs::write(&file, unit.replace("/usr/bin/vsteer", VSTEER)).unwrap();
+        // systemd looks for the program. `cargo test` of this crate builds no service, so another one stands in.
+        std::fs::write(
+            &file,
+            unit.replace("/usr/bin/vsteer-serve", "/bin/true").replace("/usr/bin/vsteer", VSTEER),
+        )
+        .unwrap();
         let verified =
             Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
         let told = String::from_utf8_lossy(&verified.stderr);
@@ -124,7 +133,7 @@ fn programs(dir: &Path) -> PathBuf {
     let folder = dir.join("programs");
     std::fs::create_dir(&folder).unwrap();
     std::fs::copy(VSTEER, folder.join("vsteer")).unwrap();
-    for name in ["vsteer-libvirt", "vsteer-display", "vsteer-lab", "vsteer-guest"] {
+    for name in ["vsteer-libvirt", "vsteer-serve", "vsteer-display", "vsteer-lab", "vsteer-guest"] {
         std::fs::copy("/bin/true", folder.join(name)).unwrap();
     }
     folder
@@ -175,8 +184,8 @@ fn make_install_puts_the_prefix_into_units_and_uninstall_leaves_nothing() {
     for (name, unit) in units() {
         let file = root.join("opt/vsteer/lib/systemd/system").join(&name);
         let installed = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(unit.contains("ExecStart=/usr/bin/vsteer "), "{name}");
-        assert!(installed.contains("ExecStart=/opt/vsteer/bin/vsteer "), "{name}");
+        assert!(unit.contains("ExecStart=/usr/bin/vsteer"), "{name}");
+        assert!(installed.contains("ExecStart=/opt/vsteer/bin/vsteer"), "{name}");
         assert!(!installed.contains("/usr/"), "{name}");
         let page = values(&installed, "Documentation").next().unwrap().strip_prefix("file:/").unwrap();
         assert!(root.join(page).is_file(), "{name} names {page}");

@@ -57,6 +57,7 @@ fn config(vms: usize) -> HostConfig {
         })
         .unwrap(),
         cgroups: CgroupLayout::V2,
+        contenders: Vec::new(),
         scheduler: None,
         vms: (0..vms).map(vm).collect(),
     }

@@ -195,6 +195,7 @@ mod tests {
             kernel: String::new(),
             topology: Topology::new(parts).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: Vec::new(),
         };

@@ -265,6 +265,7 @@ pub fn config() -> HostConfig {
         kernel: "6.1".to_owned(),
         topology,
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vec![vm("a"), vm("b")],
     }

@@ -75,6 +75,7 @@ struct thread {
 	u64 ended;		/* when the timer ended that it is put first for; 0: has run since */
 	u64 asked;		/* its number among those */
 	u64 warped_ns;		/* run in this warp */
+	u64 since;		/* it waits in a queue since then, ns */
 };
 
 struct {
@@ -184,6 +185,7 @@ struct running {
 	u32 domain;
 	bool warping;
 	bool owed;		/* who is put first came while no task of ours ran here */
+	u64 looked;		/* the last time that take_starved found nobody, ns */
 };
 
 struct {
@@ -626,6 +628,7 @@ void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	t->queued = true;
+	t->since = bpf_ktime_get_ns();
 	if (t->warping) {
 		/* Before all others, in the order of the ends. */
 		insert_vtime(p, queue_of(cpu), slice_of(t, settings.limit), first_key(r, t->asked), flags);
@@ -642,44 +645,7 @@ void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/* The thread whose timer ended first, of those that were waiting in this queue when theirs did. */
-static bool take_raised(u64 queue, s32 cpu)
-{
-	struct bpf_iter_scx_dsq it;
-	struct task_struct *p;
-	u64 first = ~0ULL;
-	s32 pid = 0;
-	bool taken = false;
-
-	if (bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		bpf_iter_scx_dsq_destroy(&it);
-		return false;
-	}
-	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		struct thread *t = thread_of(p);
-
-		if (t && t->warping && t->asked < first && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
-			first = t->asked;
-			pid = p->pid;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	if (!pid)
-		return false;
-	if (bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		bpf_iter_scx_dsq_destroy(&it);
-		return false;
-	}
-	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		if (p->pid == pid) {
-			scx_bpf_dsq_move_set_slice(&it, settings.limit);
-			taken = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-			break;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return taken;
-}
+#include "realtime_waiting.h"
 
 static __always_inline void stop_warping(struct thread *t, s32 cpu)
 {
@@ -750,6 +716,8 @@ void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
 	bool some;
 
 	if (state.raised > 0 && take_raised(own, cpu))
+		return;
+	if (take_starved(own, cpu))
 		return;
 	some = first_of(own, &least);
 	if (prev && goes_on(prev, some, least)) {

@@ -10,6 +10,7 @@
 
 mod boost_starved;
 mod causes;
+mod contested;
 mod dead_weight;
 mod driver_starved;
 mod emulator_starved;
@@ -31,6 +32,7 @@ mod pinned_busy;
 mod realtime_limited;
 mod runs_slowly;
 mod shared_core;
+mod soft_affinity;
 mod stalled;
 mod timers_refused;
 mod too_many_vcpus;
@@ -301,8 +303,10 @@ pub const RULES: &[Rule] = &[
     driver_starved::RULE,
     emulator_starved::RULE,
     noisy_neighbour::RULE,
+    soft_affinity::RULE,
     memory_remote::RULE,
     no_home_node::RULE,
+    contested::RULE,
     too_many_vcpus::RULE,
     long_wait::RULE,
     shared_core::RULE,

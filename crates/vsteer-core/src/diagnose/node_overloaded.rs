@@ -14,7 +14,7 @@ use super::{Context, Evidence, Finding, Measure, Rule, count};
 use crate::model::VmModel;
 use crate::numa::flowchart::{End, Walk};
 use crate::numa::load::Load;
-use crate::numa::moves::{Mend, Move, mend};
+use crate::numa::moves::{Mend, Move, mend, tied};
 use crate::plural::pcpus;
 
 pub const RULE: Rule = Rule {
@@ -62,7 +62,8 @@ fn next(c: &Context<'_>, load: &Load) -> String {
             crate::numa::moves::cannot(fewer_vcpus, more_cores)
         ),
         Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
-            "reduce the number of vCPUs or upgrade the host's CPUs, because no other node has room: {}",
+            "reduce the number of vCPUs or upgrade the host's CPUs, because {}: {}",
+            tied(load).unwrap_or_else(|| "no other node has room".to_owned()),
             crate::numa::moves::cannot(fewer_vcpus, more_cores)
         ),
     }

@@ -23,6 +23,12 @@ const IDLE: f64 = 0.2;
 /// What a thread loses beside a busy one.
 const LOSES: f64 = 0.35;
 
+/// The idle core to advise: of the same node, because the memory is there, and else any.
+fn best<'a>(c: &Context<'_>, core: &CpuSet, idle: &[&'a CpuSet]) -> &'a CpuSet {
+    let node = |cpus: &CpuSet| c.config.topology.node_of(cpus.iter().next()?).map(|n| n.id);
+    idle.iter().find(|other| node(other) == node(core)).unwrap_or(&idle[0])
+}
+
 /// The setting that pins the last of the VM's vCPUs on this core to the first thread of an idle one.
 fn to_idle(vm: &VmConfig, core: &CpuSet, idle: &CpuSet) -> String {
     let here = vm.vcpus().filter(|t| t.affinity.is_subset(core)).last().and_then(|t| t.role.vcpu());
@@ -74,7 +80,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             disproved_by: "the guests do as much work per second on cores of their own".into(),
             next: format!(
                 "pin one of them to an idle core (vsteer topology shows the cores): vsteer plan --set {}",
-                shell_word(&to_idle(vms.last().expect("it is not empty"), cpus, idle[0]))
+                shell_word(&to_idle(vms.last().expect("it is not empty"), cpus, best(c, cpus, &idle)))
             ),
             ..Finding::default()
         });

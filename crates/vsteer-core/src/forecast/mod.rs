@@ -34,6 +34,13 @@ impl<F: FnMut(&[Step]) -> Result<Forecast, Fault>> Forecaster for F {
     }
 }
 
+/// A forecast is withheld if the method is off by more than this per vCPU for the unchanged host. Of random hosts' waiting VMs
+/// that is less than one in ten (`lab run forecasts`).
+pub const WITHHELD_FROM: f64 = 0.15;
+
+/// A plan mentions the null error of a VM from this size on, as a share, summed over its vCPUs.
+const OFF_TOLD_FROM: f64 = 0.02;
+
 /// Forecast for one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmForecast {
@@ -78,6 +85,9 @@ pub struct VmForecast {
     /// co-stopped. `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub null_error: Option<f64>,
+    /// The null error is so large that nobody is shown this forecast: it tells nothing of the VM ([`VmForecast::checked`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
     /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_p99_ns_before: Option<f64>,
@@ -107,9 +117,24 @@ impl VmForecast {
             limited_before: None,
             limited_after: None,
             null_error: None,
+            withheld: false,
             wake_p99_ns_before: None,
             wake_p99_ns_after: None,
         }
+    }
+
+    /// Withholds the forecast if the method is further off for the unchanged host than [`WITHHELD_FROM`].
+    pub fn checked(mut self, vcpus: usize) -> VmForecast {
+        let off = self.null_error.map_or(0.0, f64::abs);
+        self.withheld = off > WITHHELD_FROM * vcpus.max(1) as f64;
+        self
+    }
+
+    /// What the method gets wrong of the unchanged host, in words; `None` if the forecast does not tell.
+    pub fn null_error_told(&self) -> Option<String> {
+        let off = self.null_error?;
+        let word = if off > 0.0 { "more" } else { "less" };
+        Some(format!("{:.1} points {word} than it did", 100.0 * off.abs()))
     }
 
     /// What it waits, observed and expected, summed over vCPUs: ready, limited and co-stopped.
@@ -141,4 +166,43 @@ pub struct Forecast {
     pub method: String,
     /// Per VM, in the configuration's order.
     pub vms: Vec<VmForecast>,
+}
+
+impl Forecast {
+    /// The VMs of which the null error is worth a sentence: all whose forecast is withheld, and of the others the worst.
+    pub fn far_off(&self) -> Vec<&VmForecast> {
+        let off = |v: &VmForecast| v.null_error.map_or(0.0, f64::abs);
+        let (withheld, shown): (Vec<_>, Vec<_>) = self.vms.iter().partition(|v| v.withheld);
+        let worst =
+            shown.into_iter().max_by(|a, b| off(a).total_cmp(&off(b))).filter(|v| off(v) >= OFF_TOLD_FROM);
+        withheld.into_iter().chain(worst).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A VM of two vCPUs of which the method is off by `off` in sum.
+    fn of(name: &str, off: f64) -> VmForecast {
+        let vm = VmForecast::unchanged(VmId(name.into()), name, 0.5, 0.4);
+        VmForecast { null_error: Some(off), ..vm }.checked(2)
+    }
+
+    #[test]
+    fn a_forecast_that_does_not_fit_the_unchanged_host_is_withheld() {
+        assert!(of("a", 0.31).withheld && of("a", -0.31).withheld);
+        assert!(!of("a", 0.29).withheld && !of("a", -0.29).withheld);
+        assert_eq!(of("a", -0.31).null_error_told().unwrap(), "31.0 points less than it did");
+    }
+
+    #[test]
+    fn null_errors_worth_a_sentence_are_those_withheld_and_the_worst_of_the_others() {
+        let told = |vms: Vec<VmForecast>| {
+            let all = Forecast { method: String::new(), vms };
+            all.far_off().into_iter().map(|v| v.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(vec![of("a", 0.1), of("b", 0.4), of("c", -0.2), of("d", -0.5)]), ["b", "d", "c"]);
+        assert!(told(vec![of("a", 0.01)]).is_empty());
+    }
 }

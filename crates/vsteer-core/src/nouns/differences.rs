@@ -1,9 +1,20 @@
 //! Which differences between two configurations of one host make a plan for the one invalid for the other?
 
-use super::words::{budgets, cookies, limits, or_none, quotas, scheduling};
+use super::words::{budgets, cookies, limits, listed, or_none, quotas, scheduling};
 use super::{CpuPool, GuestTopology, HostConfig, Role, Tid, VmConfig, VmThread};
 use crate::CpuSet;
 use std::collections::BTreeMap;
+
+/// One setting of a VM that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The setting, as people read it.
+    pub setting: String,
+    /// Its value before.
+    pub old: String,
+    /// Its value now.
+    pub new: String,
+}
 
 impl HostConfig {
     /// What differs between this configuration and `now`, one line per difference, for a person; empty when a plan
@@ -33,7 +44,11 @@ impl HostConfig {
                     "VM {:?} was restarted: it was process {}, and is process {}",
                     old.name, old.pid, new.pid
                 )),
-                Some(new) => lines.extend(of_vm(old, new)),
+                Some(new) => lines.extend(
+                    old.differences(new)
+                        .into_iter()
+                        .map(|d| format!("VM {:?}, {}: was {}, is {}", old.name, d.setting, d.old, d.new)),
+                ),
             }
         }
         let came = now.vms.iter().filter(|v| self.vm(&v.id).is_none());
@@ -42,12 +57,18 @@ impl HostConfig {
     }
 }
 
-/// What differs between a VM and the same VM later, in the same process.
-fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
-    let mut lines = Vec::new();
+impl VmConfig {
+    /// What differs between a VM and the same VM later, in the same process.
+    pub fn differences(&self, now: &VmConfig) -> Vec<Difference> {
+        of_vm(self, now)
+    }
+}
+
+fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<Difference> {
+    let mut all = Vec::new();
     let mut differ = |what: &str, a: String, b: String| {
         if a != b {
-            lines.push(format!("VM {:?}, {what}: was {a}, is {b}", old.name));
+            all.push(Difference { setting: what.to_owned(), old: a, new: b });
         }
     };
     differ("weight", or_none(old.weight), or_none(new.weight));
@@ -60,6 +81,8 @@ fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
     }
     differ("pool", pool(old.pool.as_ref()), pool(new.pool.as_ref()));
     differ("memory nodes", or_none(old.memory_nodes.as_ref()), or_none(new.memory_nodes.as_ref()));
+    differ("guest NUMA nodes", listed(&old.guest_nodes), listed(&new.guest_nodes));
+    differ("fixed memory and devices", listed(&old.fixed), listed(&new.fixed));
     let settings =
         |vm: &VmConfig| or_none(vm.vsphere.as_ref().map(|v| crate::canonical::json(&v.settings())));
     differ("vSphere's settings", settings(old), settings(new));
@@ -76,7 +99,7 @@ fn of_vm(old: &VmConfig, new: &VmConfig) -> Vec<String> {
     for t in after.values().filter(|t| !before.contains_key(&t.tid)) {
         differ(&format!("thread {} ({})", t.tid.0, t.role), "not there".into(), thread(t));
     }
-    lines
+    all
 }
 
 /// Every field of a thread, since each is a precondition.
@@ -120,6 +143,7 @@ mod tests {
             kernel: "6.12".into(),
             topology: machine(1, 2, 1, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vec![vm],
         }

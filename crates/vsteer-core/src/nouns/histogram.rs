@@ -47,9 +47,19 @@ impl Histogram {
     }
 
     /// From a full row of counts, one per bucket.
-    pub fn from_row(row: &[u64]) -> Self {
-        let counts = row.iter().enumerate().filter(|(_, c)| **c > 0).map(|(i, c)| (i as u16, *c)).collect();
+    pub fn from_row<C: Copy + Into<u64>>(row: &[C]) -> Self {
+        // A reader makes thousands of these each second: one allocation of the right size each.
+        let used = row.iter().filter(|count| (**count).into() > 0).count();
+        let mut counts = Vec::with_capacity(used);
+        let all = row.iter().enumerate().map(|(bucket, count)| (bucket as u16, (*count).into()));
+        counts.extend(all.filter(|(_, count)| *count > 0));
         Histogram { counts }
+    }
+
+    /// The same in ascending order: a file may have another one. The last count of a bucket stands, as in any map.
+    fn in_order(&self) -> Histogram {
+        let all: BTreeMap<u16, u64> = self.counts.iter().copied().collect();
+        Histogram { counts: all.into_iter().collect() }
     }
 
     /// How many times are in it.
@@ -59,24 +69,13 @@ impl Histogram {
 
     /// What was added since `earlier` (saturating: a counter that restarted counts from 0).
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        let before: BTreeMap<u16, u64> = earlier.counts.iter().copied().collect();
-        let counts = self
-            .counts
-            .iter()
-            .map(|(b, c)| (*b, c.saturating_sub(before.get(b).copied().unwrap_or(0))))
-            .filter(|(_, c)| *c > 0)
-            .collect();
-        Histogram { counts }
+        // Mostly little was added.
+        Histogram { counts: joined(self, earlier, 0, |now, before| now.saturating_sub(before)) }
     }
 
     /// Both together.
     pub fn merged(&self, other: &Histogram) -> Histogram {
-        let mut sum: BTreeMap<u16, u64> = self.counts.iter().copied().collect();
-        for (b, c) in &other.counts {
-            let count = sum.entry(*b).or_default();
-            *count = count.saturating_add(*c);
-        }
-        Histogram { counts: sum.into_iter().collect() }
+        Histogram { counts: joined(self, other, self.counts.len(), u64::saturating_add) }
     }
 
     /// The histogram with every time longer by this much. Assumes that each time is in the middle of its bucket.
@@ -110,6 +109,30 @@ impl Histogram {
             below += c;
         }
         None
+    }
+}
+
+/// The counts of both, bucket by bucket, without those of which nothing is left. A bucket that one of them lacks counts 0.
+fn joined(a: &Histogram, b: &Histogram, room: usize, of: impl Fn(u64, u64) -> u64) -> Vec<(u16, u64)> {
+    let ascends = |h: &Histogram| h.counts.is_sorted_by(|x, y| x.0 < y.0);
+    if !ascends(a) || !ascends(b) {
+        return joined(&a.in_order(), &b.in_order(), room, of);
+    }
+    let mut all = Vec::with_capacity(room);
+    let (mut left, mut right) = (a.counts.iter().peekable(), b.counts.iter().peekable());
+    loop {
+        let bucket = match (left.peek(), right.peek()) {
+            (Some(x), Some(y)) => x.0.min(y.0),
+            (Some(one), None) | (None, Some(one)) => one.0,
+            (None, None) => return all,
+        };
+        let is_this = |one: &&(u16, u64)| one.0 == bucket;
+        let x = left.next_if(is_this).map_or(0, |one| one.1);
+        let y = right.next_if(is_this).map_or(0, |one| one.1);
+        let count = of(x, y);
+        if count > 0 {
+            all.push((bucket, count));
+        }
     }
 }
 

@@ -165,6 +165,18 @@ impl Culprit {
         Culprit::Process { comm: comm.into(), pid, container: None }
     }
 
+    /// The same without the number of the process, for sums over a long time: processes of one name and container are one
+    /// culprit.
+    #[must_use]
+    pub fn without_pid(&self) -> Culprit {
+        match self {
+            Culprit::Process { comm, container, .. } => {
+                Culprit::Process { comm: comm.clone(), pid: 0, container: container.clone() }
+            }
+            other => other.clone(),
+        }
+    }
+
     /// The container or pod that it runs in.
     pub fn container(&self) -> Option<&str> {
         match self {

@@ -6,6 +6,7 @@
 //! Left out: what the settings do to a forecast. The fluid model and the simulator know none of them.
 
 use super::{SchedClass, VmConfig, VmThread};
+use crate::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -34,9 +35,19 @@ pub struct GroupScheduling {
     /// `cpuset.cpus.partition`, as the kernel writes it: `root`, `isolated`, or one of these with why it is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
+    /// `cpuset.cpus`, such as systemd's `AllowedCPUs=`, if narrower than what the group above has. The kernel cuts every pin to
+    /// it. Not read of groups that libvirt made for one VM, because those hold libvirt's pins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
 }
 
 impl GroupScheduling {
+    /// Is the thread in this cgroup or below it?
+    fn holds(&self, t: &VmThread) -> bool {
+        let rest = t.cgroup.as_deref().and_then(|c| c.strip_prefix(&*self.cgroup));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// Does any setting differ from the default?
     pub fn is_special(&self) -> bool {
         let plain =
@@ -54,6 +65,7 @@ impl fmt::Display for GroupScheduling {
             self.uclamp_min.map(|n| format!("uclamp.min {}", percent(n))),
             self.uclamp_max.map(|n| format!("uclamp.max {}", percent(n))),
             self.partition.as_ref().map(|kind| format!("cpuset partition {kind}")),
+            self.cpus.as_ref().map(|cpus| format!("cpuset pCPUs {cpus}")),
         ];
         write!(f, "{}: {}", self.cgroup, all.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
@@ -62,11 +74,15 @@ impl fmt::Display for GroupScheduling {
 impl VmConfig {
     /// The topmost cgroup with `cpu.idle` that holds a vCPU of the VM.
     pub fn idle_group(&self) -> Option<&GroupScheduling> {
-        let holds = |above: &str, t: &VmThread| {
-            let rest = t.cgroup.as_deref().and_then(|c| c.strip_prefix(above));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.scheduling.iter().find(|g| g.idle && self.vcpus().any(|t| holds(&g.cgroup, t)))
+        self.scheduling.iter().find(|g| g.idle && self.vcpus().any(|t| g.holds(t)))
+    }
+
+    /// The cgroups whose cpuset keeps a thread to a part of the host.
+    pub fn cpusets_of<'a>(
+        &'a self,
+        t: &'a VmThread,
+    ) -> impl Iterator<Item = (&'a GroupScheduling, &'a CpuSet)> {
+        self.scheduling.iter().filter(|g| g.holds(t)).filter_map(|g| Some((g, g.cpus.as_ref()?)))
     }
 
     /// Has any thread a real-time class?

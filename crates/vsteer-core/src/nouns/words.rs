@@ -20,6 +20,8 @@ impl VmConfig {
             ("class", alike(self, |t| t.class.map(|c| c.to_string()))),
             ("core scheduling", self.core_scheduling()),
             ("memory nodes", or_unset(or_none(self.memory_nodes.as_ref()))),
+            ("guest NUMA nodes", or_unset(listed(&self.guest_nodes))),
+            ("fixed memory and devices", or_unset(listed(&self.fixed))),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -69,6 +71,11 @@ pub(super) fn cookies(of: &BTreeMap<Tid, u64>) -> String {
 
 pub(super) fn or_none(value: Option<impl Display>) -> String {
     value.map_or("none".to_owned(), |v| v.to_string())
+}
+
+pub(super) fn listed(all: &[impl Display]) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
 pub(super) fn limits(of: &Limits) -> String {

@@ -120,6 +120,7 @@ mod tests {
             waited: ready / 100.0,
             home: Some(home),
             memory_bytes: None,
+            ties: Vec::new(),
         };
         let table = [
             ("VM19", 333.60, 23.51),

@@ -12,6 +12,7 @@
 //! Left out: hyper-threads (a core counts once), caches, and a bunching per VM. `GAP(node-tails)`: a normal
 //! distribution has a thin tail, so the forecast is too small if bursts are rare and long.
 
+use super::ties::{self, Tie};
 use crate::CpuSet;
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{HostConfig, VmConfig, VmId};
@@ -54,9 +55,16 @@ pub struct Guest {
     pub home: Option<usize>,
     /// Its memory, bytes.
     pub memory_bytes: Option<u64>,
+    /// Memory and devices that a move would leave behind.
+    pub ties: Vec<Tie>,
 }
 
 impl Guest {
+    /// May its vCPUs move to this node without leaving memory or a device behind?
+    pub fn may_move_to(&self, node: NodeId) -> bool {
+        ties::against(&self.ties, node).is_none()
+    }
+
     /// Variance that independent vCPUs would add to the number of wanted cores.
     pub fn variance(&self) -> f64 {
         let n = f64::from(self.vcpus.max(1));
@@ -125,6 +133,7 @@ impl Load {
                     waited,
                     home: at,
                     memory_bytes: vm.memory_bytes,
+                    ties: ties::of(topology, vm, Some(seen)),
                 })
             })
             .collect();
@@ -264,6 +273,7 @@ mod tests {
             waited,
             home: Some(home),
             memory_bytes: None,
+            ties: Vec::new(),
         }
     }
 

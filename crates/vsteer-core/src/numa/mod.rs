@@ -4,6 +4,7 @@
 //! - [`flowchart`]: the published flowchart (J. Park 2022), exactly as printed.
 //! - [`moves`]: vsteer's own rule: the fewest moves after which every node has room, or how many vCPUs fewer or
 //!   cores more suffice.
+//! - [`ties`]: memory and devices that a move would leave behind.
 //! - `observed`: sizes of a host and its VMs, from a recording.
 //! - [`vnuma`]: virtual nodes and cores per socket of a VM, and what each ESXi version does with them.
 //!
@@ -16,4 +17,5 @@ pub mod flowchart;
 pub mod load;
 pub mod moves;
 mod observed;
+pub mod ties;
 pub mod vnuma;

@@ -7,8 +7,8 @@
 //! overloaded without its largest VMs that may still move. If a search exceeds [`LOOKS`] placements, the result
 //! says that it is not exact.
 //!
-//! VMs on several nodes and VMs wider than a node stay where they are. Memory must fit the node if both sizes are
-//! known.
+//! VMs on several nodes, VMs wider than a node, and VMs whose memory or devices cannot follow ([`super::ties`]) stay where
+//! they are. Memory must fit the node if both sizes are known.
 
 use super::load::{Guest, Load, Wanted};
 use crate::plural::counted;
@@ -87,6 +87,7 @@ impl<'a> Search<'a> {
         let widest = |i: usize| load.nodes[i].cores;
         let mut order: Vec<usize> = (0..load.guests.len())
             .filter(|i| load.guests[*i].home.is_some_and(|h| f64::from(load.guests[*i].vcpus) <= widest(h)))
+            .filter(|i| !is_tied(load, &load.guests[*i]))
             .collect();
         order.sort_by(|a, b| load.guests[*b].demand.total_cmp(&load.guests[*a].demand).then(a.cmp(b)));
         let staying: Vec<Option<usize>> =
@@ -176,6 +177,9 @@ impl<'a> Search<'a> {
             if goes && left == 0 {
                 break;
             }
+            if goes && !g.may_move_to(self.load.nodes[node].id) {
+                continue;
+            }
             let wanted = with(&self.decided[node], g, self.load.bunching);
             let memory = self.memory[node] + g.memory_bytes.unwrap_or(0);
             if !self.fits(node, &wanted, memory) {
@@ -211,6 +215,31 @@ fn fewest(load: &Load, most_looks: u64) -> (Option<Vec<Move>>, bool) {
     (None, true)
 }
 
+/// Do memory or devices keep a VM from every other node than its home?
+fn is_tied(load: &Load, guest: &Guest) -> bool {
+    let mut others = load.nodes.iter().enumerate().filter(|(n, _)| Some(*n) != guest.home);
+    !guest.ties.is_empty() && !others.any(|(_, node)| guest.may_move_to(node.id))
+}
+
+/// How many tied VMs a text names.
+const NAMED: usize = 3;
+
+/// VMs at home on nodes without room that memory or devices keep there, each with its reason; `None` if there are none.
+pub fn tied(load: &Load) -> Option<String> {
+    let homes = load.homes();
+    let stays = |g: &&Guest| g.home.is_some_and(|n| !load.has_room(n, &homes)) && is_tied(load, g);
+    let all: Vec<&Guest> = load.guests.iter().filter(stays).collect();
+    let one = |g: &&Guest| {
+        let whys: Vec<&str> = g.ties.iter().map(|tie| tie.why.as_str()).collect();
+        format!("VM {:?} cannot move, because {}", g.name, whys.join(" and "))
+    };
+    let mut told: Vec<String> = all.iter().take(NAMED).map(one).collect();
+    if all.len() > NAMED {
+        told.push(format!("{} cannot move either", counted((all.len() - NAMED) as u32, "more VM")));
+    }
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
 /// What gives every node of this host room.
 pub fn mend(load: &Load) -> Mend {
     let homes = load.homes();
@@ -241,9 +270,11 @@ fn relief(load: &Load) -> Vec<Move> {
         let mut best: Option<(f64, Move)> = None;
         for (guest, g) in load.guests.iter().enumerate() {
             let Some(from) = homes[guest].filter(|_| homes[guest] == g.home) else { continue };
-            for to in
-                (0..load.nodes.len()).filter(|to| *to != from && f64::from(g.vcpus) <= load.nodes[*to].cores)
-            {
+            let may = |to: &usize| {
+                let node = &load.nodes[*to];
+                *to != from && f64::from(g.vcpus) <= node.cores && g.may_move_to(node.id)
+            };
+            for to in (0..load.nodes.len()).filter(may) {
                 homes[guest] = Some(to);
                 let then = total(&homes);
                 let enough = then <= (1.0 - WORTH) * now && load.memory_fits(to, &homes);
@@ -323,6 +354,7 @@ mod tests {
             waited: 0.0,
             home: Some(*home),
             memory_bytes: Some(10),
+            ties: Vec::new(),
         };
         Load {
             nodes: cores.iter().enumerate().map(node).collect(),
@@ -364,6 +396,20 @@ mod tests {
         let load = host(&[8.0, 8.0], &[(5, 5.0, 0), (4, 4.0, 0), (4, 4.0, 1), (2, 2.0, 1)], 1.0);
         let Mend::Moves { moves, .. } = mend(&load) else { panic!("{:?}", mend(&load)) };
         assert_eq!(moves.len(), 2, "{moves:?}");
+    }
+
+    #[test]
+    fn a_tied_vm_moves_within_its_ties_alone() {
+        let mut load = host(&[4.0, 4.0, 8.0], &[(4, 3.0, 0), (4, 3.0, 0)], 1.0);
+        let to = |load: &Load| match mend(load) {
+            Mend::Moves { moves, .. } => moves.iter().map(|m| m.to).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(to(&load), [1]);
+        let tie = super::super::ties::Tie { nodes: [0, 2].into_iter().collect(), why: "of the test".into() };
+        load.guests.iter_mut().for_each(|g| g.ties = vec![tie.clone()]);
+        assert_eq!(to(&load), [2]);
+        assert_eq!(tied(&load), None, "they can move");
     }
 
     #[test]

@@ -69,6 +69,7 @@ mod tests {
             kernel: kernel.into(),
             topology: machine(2, 1, 4, 2).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: Vec::new(),
         }
@@ -94,6 +95,7 @@ mod tests {
             waited: 0.0,
             home,
             memory_bytes: Some(2 << 30),
+            ties: Vec::new(),
         };
         let guests = vec![
             guest("a", Some(0), 1.0),

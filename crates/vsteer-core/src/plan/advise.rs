@@ -5,12 +5,14 @@
 //! least. If two are equal, it chooses the gentler action. Without a delayed VM or a proposal the plan is empty and
 //! its title says why.
 //!
+//! vsteer does not propose steps that a program on the host would undo (`contested.rs`).
+//!
 //! The rules: no VM's work rate falls by more than [`Limits::work_loss`], no VM waits (ready, limited and co-stopped) longer by
 //! more than [`Limits::ready_growth`], no VM wakes up much later, where the forecast tells that, and what the others lose is at
 //! most a fifth of what the delayed VMs gain.
 
 use super::action::{ACTIONS, Action, Context, Propose};
-use super::{Alternative, Plan, Stage};
+use super::{Alternative, Plan, Stage, contested};
 use crate::delay::{is_delayed, is_delayed_by_others, is_sleeper, runs_briefly};
 use crate::forecast::fluid;
 use crate::forecast::{Forecast, Forecaster, VmForecast};
@@ -275,6 +277,10 @@ fn proposals(
             }
             Ok(steps) => steps,
         };
+        if let Some(why_not) = contested::refused(context.config, &steps).filter(|_| only.is_none()) {
+            aside.push(Alternative { title, why_not, forecast: unchanged.clone() });
+            continue;
+        }
         let forecast = forecaster.forecast(&steps)?;
         let for_sleepers = !context.delayed.is_empty();
         let broken = broken_rule(&forecast, &context.limits)

@@ -7,6 +7,7 @@
 
 pub mod action;
 pub mod advise;
+mod contested;
 pub mod limits;
 pub mod powercli;
 pub mod set;
@@ -69,6 +70,9 @@ pub struct Plan {
     pub alternatives: Vec<Alternative>,
     /// Effects that no rollback undoes, one line each.
     pub irreversible: Vec<String>,
+    /// What may not last, because a program of the host changes the same setting, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contested: Vec<String>,
 }
 
 impl Plan {
@@ -99,7 +103,7 @@ impl Plan {
             .because("an id has 1 to 64 letters, digits, hyphens and underscores"))
     }
 
-    /// Makes a plan of these steps for this configuration. Derives `id`, `fingerprint` and `irreversible`.
+    /// Makes a plan of these steps for this configuration. Derives `id`, `fingerprint`, `irreversible` and `contested`.
     pub fn new(
         parent: HostConfig,
         title: String,
@@ -116,6 +120,7 @@ impl Plan {
             .iter()
             .filter_map(|s| Some(format!("VM {:?}: {}", s.vm_name, s.change.irreversible()?)))
             .collect();
+        let contested = contested::notes(&parent, &steps, scope);
         Plan {
             version: PLAN_VERSION,
             id: format!("{:012x}", hash >> 16),
@@ -128,6 +133,7 @@ impl Plan {
             on_the_way: Vec::new(),
             alternatives: Vec::new(),
             irreversible,
+            contested,
         }
     }
 

@@ -226,6 +226,15 @@ pub fn script(plan: &Plan) -> Result<String, Fault> {
          # With -Apply -Undo it restores the former values. This script was never tested with PowerCLI.\n#\n",
     );
     for f in &plan.forecast.vms {
+        if f.withheld {
+            let off = f.null_error_told().unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "# No forecast of {}: for the unchanged host it would say that the VM waits {off}.",
+                comment(&f.name)
+            );
+            continue;
+        }
         let _ = writeln!(
             out,
             "# Expected: {}: ready {:.1} -> {:.1} % ({:.1} to {:.1}), sum over its vCPUs.",
@@ -315,6 +324,7 @@ mod tests {
             kernel: "VMware ESXi 7.0.2".into(),
             topology: machine(2, 1, 2, 1).unwrap(),
             cgroups: crate::nouns::CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vec![vm],
         };

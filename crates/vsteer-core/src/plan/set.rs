@@ -22,6 +22,7 @@ use crate::nouns::{
     GroupScheduling, GuestTopology, HostConfig, LatencySensitivity, Quota, Reserved, VmConfig, VmThread,
     VsphereVm,
 };
+use crate::numa::ties;
 use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
 use crate::span::Span;
@@ -195,6 +196,7 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
         return on_vsphere(config, vm, what);
     }
     match what {
+        What::Nodes(_) if vm.bound_guest_nodes().is_some() || !vm.fixed.is_empty() => Err(tied(config, vm)),
         What::LimitMhz(_)
         | What::ReservationMhz(_)
         | What::Nodes(_)
@@ -211,6 +213,19 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
             preferences(vm, *vcpu, cpus.as_ref().map(|_| named(config, vm, cpus)).transpose()?)
         }
         What::Budget(vcpu, to) => budgets(vm, *vcpu, *to),
+    }
+}
+
+/// The refusal to move a VM whose memory or devices would stay behind.
+fn tied(config: &HostConfig, vm: &VmConfig) -> Fault {
+    let whys: Vec<String> = ties::of(&config.topology, vm, None).into_iter().map(|tie| tie.why).collect();
+    let refused = unsupported(vm, "the VM cannot move to other NUMA nodes").because(whys.join("; "));
+    match vm.bound_guest_nodes() {
+        Some(_) => refused.help(
+            "guest NUMA nodes are bound one by one: change each of them in the definition (libvirt: <memnode>, QEMU: \
+                host-nodes=) and the pins of its vCPUs with it; that takes effect at the next start",
+        ),
+        None => refused.help("change the definition and the pins of the vCPUs: that takes effect at the next start"),
     }
 }
 
@@ -442,6 +457,7 @@ mod tests {
             kernel: "Xen 4.17.7".into(),
             topology: machine(1, 4, 1, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vec![vm],
         }

@@ -18,6 +18,7 @@ fn config() -> HostConfig {
         kernel: String::new(),
         topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vec![vm],
     }

@@ -96,6 +96,7 @@ pub fn thread_model(role: Role, tid: Tid, run: f64, ready: f64, wakes_per_s: f64
         wake_latency: (wakes_per_s > 0.0).then_some(latency),
         ready_spell: Some(latency),
         last_cpu: Some(0),
+        ran_on: Vec::new(),
     }
 }
 
@@ -140,6 +141,7 @@ impl Host {
             kernel: "6.18".into(),
             topology: topology(pcpus, nodes),
             cgroups: CgroupLayout::Hybrid,
+            contenders: Vec::new(),
             scheduler: None,
             vms: Vec::new(),
         };

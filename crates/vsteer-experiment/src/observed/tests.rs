@@ -35,6 +35,7 @@ fn host(vms: &[(&str, u32, u32)]) -> HostConfig {
         kernel: String::new(),
         topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vms.iter().map(vm).collect(),
     }

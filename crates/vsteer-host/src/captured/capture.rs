@@ -154,7 +154,7 @@ fn whose(inventory: &Inventory, config: &HostConfig) -> Whose {
     let top = |all: &Cgroups| all.file("/", "").map(|top| top.trim_end_matches('/').to_owned());
     let trees = [(top(&inventory.cgroups), of_cpu), (v2.as_ref().and_then(top), of_v2)];
     let cgroups = trees.into_iter().filter_map(|(top, groups)| Some((top?, groups))).collect();
-    Whose { pids, cgroups }
+    Whose { pids, contenders: inventory.contenders.keys().copied().collect(), cgroups }
 }
 
 /// The names of this host, its users and its VMs.

@@ -1,5 +1,5 @@
 //! Which parts of a machine's files does a capture keep? Numbers and settings, but no secrets, and no processes except
-//! VMs.
+//! VMs. Of programs that change VMs' settings by themselves, a capture keeps the name and the user.
 //!
 //! A capture is made to be sent to others. vsteer drops every path that no rule here names. Command lines hold
 //! passwords and paths, so vsteer writes new ones from the facts that the KVM backend reads in them.
@@ -7,11 +7,12 @@
 //! Left out: replacing names ([`super::redact`]).
 
 use crate::kvm::command_line::{self, CommandLine};
-use crate::kvm::{readconfig, vmms};
+use crate::kvm::{contenders, readconfig, vmms};
 use crate::root::{Entry, Seen};
 use crate::tree::running::reduced;
 use std::collections::BTreeSet;
-use vsteer_core::nouns::Accel;
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{Accel, Fixed};
 
 /// Lines of `/proc/PID/status` that are read.
 const STATUS: [&str; 4] = ["Cpus_allowed_list:", "HugetlbPages:", "Tgid:", "Uid:"];
@@ -40,6 +41,8 @@ const WHOLE: [&str; 11] = [
 pub struct Whose {
     /// The processes of VMs, and kernel threads of theirs.
     pub pids: BTreeSet<u32>,
+    /// Programs that change settings of VMs by themselves.
+    pub contenders: BTreeSet<u32>,
     /// Where cgroups lie, and those of VMs' threads there: of the cpu controller, and of version 2.
     pub cgroups: Vec<(String, BTreeSet<String>)>,
 }
@@ -83,6 +86,7 @@ fn one(path: &str, entry: Entry, whose: &Whose) -> Option<Entry> {
     }
     let text = String::from_utf8_lossy(&bytes);
     let text = match pid_of(path) {
+        Some(pid) if whose.contenders.contains(&pid) => of_contender(path.rsplit('/').next()?, &text)?,
         Some(pid) => of_process(path.rsplit('/').next()?, &text, whose.pids.contains(&pid))?,
         None => of_machine(path, &text)?,
     };
@@ -115,7 +119,9 @@ fn is_above(above: &str, group: &str) -> bool {
 
 /// Of folders, those that say something by being there.
 fn is_kept_folder(path: &str, whose: &Whose) -> bool {
-    path == "/etc/pve" || (path.starts_with("/sys/") && whose.tree(path).is_none())
+    path == "/etc/pve"
+        || path == contenders::SYSTEMD
+        || (path.starts_with("/sys/") && whose.tree(path).is_none())
 }
 
 fn pid_of(path: &str) -> Option<u32> {
@@ -142,6 +148,18 @@ fn of_process(file: &str, text: &str, is_vms: bool) -> Option<String> {
     }
 }
 
+/// The name of the program and its user.
+fn of_contender(file: &str, text: &str) -> Option<String> {
+    match file {
+        "cmdline" => {
+            let words: Vec<String> = text.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+            contenders::program(&words).map(|name| format!("{name}\0"))
+        }
+        "status" => Some(lines(text, |l| l.starts_with("Uid:"))),
+        _ => None,
+    }
+}
+
 fn of_machine(path: &str, text: &str) -> Option<String> {
     match path {
         "/proc/stat" => Some(lines(text, |l| l.starts_with("cpu"))),
@@ -150,6 +168,10 @@ fn of_machine(path: &str, text: &str) -> Option<String> {
         "/proc/kallsyms" => Some(lines(text, |l| l.ends_with(" calc_concur_shares"))),
         "/proc/mounts" => Some(lines(text, |l| matches!(l.split(' ').nth(2), Some("cgroup" | "cgroup2")))),
         "/proc/cmdline" => Some(parameters(text)),
+        contenders::CPU_MANAGER => {
+            let policy = contenders::policy(text.as_bytes())?;
+            Some(serde_json::json!({ "policyName": policy }).to_string())
+        }
         _ => None,
     }
 }
@@ -217,6 +239,7 @@ fn more(facts: &CommandLine) -> String {
         let nodes = nodes.to_string().replace(',', ",,");
         words.extend(["-object".into(), format!("memory-backend-ram,id=m,policy=bind,host-nodes={nodes}")]);
     }
+    guest_memory(facts, &mut words);
     for id in &facts.iothreads {
         words.extend(["-object".into(), format!("iothread,id={}", id.replace(',', ",,"))]);
     }
@@ -236,6 +259,31 @@ fn more(facts: &CommandLine) -> String {
         ]);
     }
     words.iter().map(|w| format!("{w}\0")).collect()
+}
+
+/// The guest's NUMA nodes, and what keeps memory and devices where they are.
+fn guest_memory(facts: &CommandLine, words: &mut Vec<String>) {
+    let list = |set: &CpuSet| set.to_string().replace(',', ",,");
+    for node in &facts.guest_nodes {
+        let id = node.id;
+        let size = node.memory_bytes.map_or(String::new(), |bytes| format!(",size={bytes}"));
+        let bound = node.host_nodes.as_ref().map_or(String::new(), |nodes| {
+            // `memory_nodes` counts `bind` alone.
+            let is_bound = facts.memory_nodes.as_ref().is_some_and(|all| nodes.is_subset(all));
+            format!(",policy={},host-nodes={}", if is_bound { "bind" } else { "preferred" }, list(nodes))
+        });
+        words.extend(["-object".into(), format!("memory-backend-ram,id=node{id}{size}{bound}")]);
+        let cpus = Some(list(&node.vcpus)).filter(|cpus| !cpus.is_empty());
+        let cpus = cpus.map_or(String::new(), |cpus| format!(",cpus={cpus}"));
+        words.extend(["-numa".into(), format!("node,nodeid={id}{cpus},memdev=node{id}")]);
+    }
+    for fixed in &facts.fixed {
+        words.extend(match fixed {
+            Fixed::HugePages => ["-mem-path".into(), "/dev/hugepages".into()],
+            Fixed::Locked => ["-overcommit".into(), "mem-lock=on".into()],
+            Fixed::Device { address, .. } => ["-device".into(), format!("vfio-pci,host={address}")],
+        });
+    }
 }
 
 /// Of a VMM that is not QEMU: what vsteer reads of it.
@@ -263,7 +311,7 @@ mod tests {
         ]
         .map(|(path, entry)| (path.to_owned(), entry))
         .into();
-        let whose = Whose { pids: BTreeSet::from([7]), cgroups: Vec::new() };
+        let whose = Whose { pids: BTreeSet::from([7]), contenders: BTreeSet::new(), cgroups: Vec::new() };
         let kept = kept(seen, &whose);
         let Some(Entry::File(line)) = kept.get("/proc/7/cmdline") else { panic!("{kept:?}") };
         let line = String::from_utf8_lossy(line);
@@ -292,6 +340,16 @@ mod tests {
             "iothread,id=io1",
             "-object",
             r#"{"qom-type":"memory-backend-ram","id":"m","size":1,"host-nodes":[0,2],"policy":"bind"}"#,
+            "-object",
+            "memory-backend-file,id=a,size=1G,mem-path=/dev/hugepages/hunter2,policy=preferred,host-nodes=3",
+            "-numa",
+            "node,cpus=0-1,cpus=4,memdev=a",
+            "-numa",
+            "node,cpus=2,memdev=m",
+            "-overcommit",
+            "mem-lock=on",
+            "-device",
+            "vfio-pci,host=3b:00.0,id=h",
             "-uuid",
             "63715d0b-76a4-4a2a-8db6-9bda3af71014",
             "-vnc",
@@ -315,6 +373,7 @@ mod tests {
     fn what_is_not_named_is_dropped() {
         let whose = Whose {
             pids: BTreeSet::from([7]),
+            contenders: BTreeSet::from([9]),
             cgroups: vec![("/sys/fs/cgroup".into(), BTreeSet::from(["/vms/web".to_owned()]))],
         };
         let of = |path: &str, text: &str| match one(path, Entry::File(text.into()), &whose) {
@@ -322,6 +381,15 @@ mod tests {
             _ => None,
         };
         assert_eq!(of("/proc/8/cmdline", "bash\0"), None);
+        let python = "/usr/bin/python3\0/usr/sbin/tuned\0--password\0hunter2\0";
+        assert_eq!(of("/proc/9/cmdline", python).as_deref(), Some("tuned\0"));
+        assert_eq!(
+            of("/proc/9/status", "Name:\ta\nUid:\t0\t0\t0\t0\n").as_deref(),
+            Some("Uid:\t0\t0\t0\t0\n")
+        );
+        assert_eq!(of("/proc/9/environ", "A=hunter2"), None);
+        let state = r#"{"policyName":"static","entries":{"pod-uid":{"hunter2":"0-1"}}}"#;
+        assert_eq!(of(contenders::CPU_MANAGER, state).as_deref(), Some(r#"{"policyName":"static"}"#));
         assert_eq!(of("/proc/7/environ", "A=hunter2"), None);
         assert_eq!(of("/etc/shadow", "root:x"), None);
         assert_eq!(

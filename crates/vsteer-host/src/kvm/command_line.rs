@@ -8,9 +8,9 @@
 //!
 //! `tests/qemu_lines.txt` holds command lines with the answers of a real QEMU. Options in a file: [`super::readconfig`].
 
-use super::memory;
+use super::{guest_memory, memory};
 use serde_json::Value;
-use vsteer_core::nouns::{Accel, GuestTopology};
+use vsteer_core::nouns::{Accel, Fixed, GuestNode, GuestTopology};
 use vsteer_core::{CpuSet, smp};
 
 /// The VM's properties from a command line. Another VMM's (see [`super::vmms`]) gives hardly more than a
@@ -33,6 +33,10 @@ pub struct CommandLine {
     pub memory: Option<Result<u64, String>>,
     /// The nodes to which memory backends are bound.
     pub memory_nodes: Option<CpuSet>,
+    /// The NUMA nodes that the guest is shown.
+    pub guest_nodes: Vec<GuestNode>,
+    /// What keeps memory and devices where they are; the devices' nodes are not on the line.
+    pub fixed: Vec<Fixed>,
     /// The ids of `-object iothread`, in order.
     pub iothreads: Vec<String>,
     /// UNIX sockets on which QEMU listens for QMP.
@@ -51,7 +55,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     let mut line = CommandLine::default();
     let (mut sockets, mut control) = (Vec::new(), Vec::new());
     let (mut counts, mut machine, mut unread) = (Vec::new(), String::new(), None);
-    let mut given = memory::Given::default();
+    let (mut given, mut numa) = (memory::Given::default(), guest_memory::Given::default());
     for (option, value) in options(&arguments[1..]) {
         if is_libvirts(value) {
             line.of_libvirt = true;
@@ -83,7 +87,11 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
             "smp" => counts.extend(pairs(value, "cpus")),
             "m" => given.options.extend(pairs(value, "size")),
             "readconfig" => unread = Some(value),
-            "object" => object(&mut line, &mut given, value),
+            "object" => object(&mut line, &mut given, &mut numa, value),
+            "numa" => numa.numa(&pairs(value, "type")),
+            "mem-path" => numa.path(value),
+            "overcommit" | "realtime" => numa.locks(option, &pairs(value, "")),
+            "device" => numa.device(&properties(value, "driver")),
             "qmp" | "qmp-pretty" => sockets.extend(listening_socket(value)),
             "chardev" => control.extend(chardev_socket(value)),
             "mon" => {
@@ -97,6 +105,7 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
             _ => {}
         }
     }
+    (line.guest_nodes, line.fixed) = numa.read();
     let named = std::mem::take(&mut line.qmp_sockets);
     sockets.extend(control.into_iter().filter(|(id, _)| named.contains(id)).map(|(_, path)| path));
     line.qmp_sockets = sockets;
@@ -233,22 +242,31 @@ fn accel(name: Option<&str>) -> Option<Accel> {
     }
 }
 
-fn object(line: &mut CommandLine, given: &mut memory::Given, value: &str) {
-    let (kind, id, nodes, policy, size) = if value.starts_with('{') {
-        let Ok(json) = serde_json::from_str::<Value>(value) else { return };
-        let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let nodes = json.get("host-nodes").and_then(Value::as_array).map(|all| {
-            let cpus = all.iter().filter_map(Value::as_u64).filter_map(|n| u32::try_from(n).ok());
-            cpus.filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect::<CpuSet>()
-        });
-        let size = json.get("size").and_then(|size| Some(size.as_u64()?.to_string()));
-        (text("qom-type"), text("id"), nodes, text("policy"), size)
-    } else {
-        let pairs = pairs(value, "qom-type");
-        let text = |key: &str| get(&pairs, key).unwrap_or_default().to_owned();
-        let nodes = get(&pairs, "host-nodes").and_then(|n| n.parse::<CpuSet>().ok());
-        (text("qom-type"), text("id"), nodes, text("policy"), get(&pairs, "size").map(str::to_owned))
-    };
+/// The properties of an object or a device, from JSON too. A list's members stand between commas.
+fn properties(value: &str, implied: &str) -> Vec<(String, String)> {
+    if !value.starts_with('{') {
+        return pairs(value, implied);
+    }
+    fn text(value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(n) => Some(n.to_string()),
+            Value::Bool(on) => Some(if *on { "on" } else { "off" }.to_owned()),
+            Value::Array(all) => {
+                let members = all.iter().filter(|member| !member.is_array());
+                Some(members.filter_map(text).collect::<Vec<_>>().join(","))
+            }
+            _ => None,
+        }
+    }
+    let Ok(Value::Object(all)) = serde_json::from_str(value) else { return Vec::new() };
+    all.iter().filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect()
+}
+
+fn object(line: &mut CommandLine, given: &mut memory::Given, numa: &mut guest_memory::Given, value: &str) {
+    let pairs = properties(value, "qom-type");
+    let text = |key: &str| get(&pairs, key).unwrap_or_default().to_owned();
+    let (kind, id) = (text("qom-type"), text("id"));
     if kind == "iothread" {
         line.iothreads.push(id);
         return;
@@ -256,8 +274,9 @@ fn object(line: &mut CommandLine, given: &mut memory::Given, value: &str) {
     if !kind.starts_with("memory-backend-") {
         return;
     }
-    given.backends.extend(size.map(|size| (id, size)));
-    if let Some(nodes) = nodes.filter(|n| policy == "bind" && !n.is_empty()) {
+    numa.backend(&pairs);
+    given.backends.extend(get(&pairs, "size").map(|size| (id, size.to_owned())));
+    if let Some(nodes) = guest_memory::host_nodes(&pairs).filter(|_| get(&pairs, "policy") == Some("bind")) {
         line.memory_nodes = Some(line.memory_nodes.take().unwrap_or_default().union(&nodes));
     }
 }

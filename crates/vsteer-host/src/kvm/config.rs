@@ -9,6 +9,7 @@
 //!
 //! Left out: pins that are defined and not in force.
 
+use super::contenders;
 use super::inventory::{Inventory, Thread, Vm};
 use super::roles;
 use crate::linux::cgroups::{self, Cgroups};
@@ -16,10 +17,10 @@ use crate::linux::{sched, task, topology, tuning};
 use crate::root::Root;
 use rustix::io::Errno;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::Fault;
 use vsteer_core::nouns::{
-    GroupQuota, GroupScheduling, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread,
+    Fixed, GroupQuota, GroupScheduling, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread,
 };
 
 /// With cgroup version 2, libvirt shows "no quota" as the largest number that it accepts as a quota, µs.
@@ -42,6 +43,7 @@ pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
         kernel: line("/proc/sys/kernel/osrelease"),
         topology,
         cgroups: inventory.cgroups.layout,
+        contenders: contenders::all(&inventory.root, &inventory.contenders),
         scheduler: Some(tuning::read(&inventory.root)),
         vms,
     })
@@ -65,7 +67,13 @@ impl Groups {
     ) -> Vec<GroupScheduling> {
         let all = cgroups::lineages(threads.iter().filter_map(|t| t.cgroup.as_deref()));
         let of = |path: String| {
-            let known = self.known.entry(path.clone()).or_insert_with(|| at.1.scheduling(at.0, &path));
+            let read = || {
+                let group = at.1.scheduling(at.0, &path);
+                // libvirt keeps its pins there, which the threads' affinity tells.
+                let libvirts = cgroups::lineage(&path).iter().any(|above| is_libvirts(above));
+                GroupScheduling { cpus: group.cpus.clone().filter(|_| !libvirts), ..group }
+            };
+            let known = self.known.entry(path.clone()).or_insert_with(read);
             let shared = !own.is_some_and(|own| cgroups::is_beneath(&path, own));
             known.is_special().then(|| GroupScheduling { shared, ..known.clone() })
         };
@@ -166,9 +174,28 @@ pub fn vm(
             (Manager::Libvirt(_), Some(d)) => d.memory_nodes.clone(),
             _ => line.memory_nodes.clone(),
         },
+        guest_nodes: match (&vm.manager, domain) {
+            (Manager::Libvirt(_), Some(d)) if !d.guest_nodes.is_empty() => d.guest_nodes.clone(),
+            _ => line.guest_nodes.clone(),
+        },
+        fixed: fixed(root, line.fixed.iter().chain(domain.iter().flat_map(|d| &d.fixed))),
         pool: None,
         vsphere: None,
     })
+}
+
+/// What keeps memory and devices where they are, each once, with the devices' nodes.
+fn fixed<'a>(root: &Root, all: impl Iterator<Item = &'a Fixed>) -> Vec<Fixed> {
+    let with_node = |fixed: &Fixed| match fixed {
+        Fixed::Device { address, .. } => {
+            let text = task::text(root, &format!("/sys/bus/pci/devices/{address}/numa_node"));
+            // -1: the firmware does not tell.
+            let node = text.and_then(|text| text.trim().parse::<u32>().ok());
+            Fixed::Device { address: address.clone(), node }
+        }
+        other => other.clone(),
+    };
+    all.map(with_node).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The cgroup that holds all threads of the VM, which are at `places`, and nothing else. libvirt's names show that a group belongs to

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vsteer_bpf::Birth;
 use vsteer_core::limits;
-use vsteer_core::nouns::{Manager, Role, Tid, VmId};
+use vsteer_core::nouns::{Contender, Manager, Role, Tid, VmId};
 use vsteer_core::{Fault, FaultKind};
 
 /// If a QEMU is younger than this, its libvirt may not list it as active yet.
@@ -79,6 +79,8 @@ pub struct Inventory {
     pub cgroups: Cgroups,
     /// Kernel threads (`vhost-PID`) of VMs, by the VM's process.
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
+    /// Programs that change by themselves what a plan changes, by their process, at the last full look.
+    pub contenders: BTreeMap<u32, Contender>,
     /// The VMs at the last look, by id.
     pub vms: Vec<Vm>,
     /// Notes for the user, each once.
@@ -114,6 +116,7 @@ impl Inventory {
             root,
             cgroups,
             vhosts: BTreeMap::new(),
+            contenders: BTreeMap::new(),
             vms: Vec::new(),
             notes: Vec::new(),
             connect,
@@ -197,8 +200,9 @@ impl Inventory {
             }
         }
         faults.into_iter().for_each(|f| self.note(f));
-        let Found { qemus, vhosts } = processes::find(&self.root);
+        let Found { qemus, vhosts, contenders } = processes::find(&self.root);
         self.vhosts = vhosts;
+        self.contenders = contenders;
         self.considered = self.settled(&qemus, &listed);
         let vms = self.join(qemus, listed);
         self.vms = vms;
@@ -208,7 +212,7 @@ impl Inventory {
     /// Reads the list of processes; if it holds a new QEMU, reads everything again. If a libvirt does not answer
     /// (it may be restarting), vsteer makes a note and keeps the VMs known so far.
     pub fn refresh(&mut self) {
-        let Found { qemus, vhosts } = processes::find(&self.root);
+        let Found { qemus, vhosts, .. } = processes::find(&self.root);
         let now: BTreeSet<(u32, u64)> = qemus.iter().map(|q| (q.pid, q.start_ticks)).collect();
         if !now.is_subset(&self.considered) {
             match self.look() {

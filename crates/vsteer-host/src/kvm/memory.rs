@@ -16,9 +16,10 @@ const MEMORY_MAX: u64 = 1 << 48;
 const UNIT: u64 = 8192;
 /// What a PC of QEMU's own types has by default, bytes.
 const OF_A_PC: u64 = 128 << 20;
-/// Bits that the unit of a size shifts it.
-const BYTES: u32 = 0;
-const MEBIBYTES: u32 = 20;
+/// Bits that a unit of bytes shifts a size.
+pub const BYTES: u32 = 0;
+/// Bits that a unit of mebibytes shifts a size.
+pub const MEBIBYTES: u32 = 20;
 
 /// What a command line says of memory.
 #[derive(Debug, Default)]
@@ -108,7 +109,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Reads `4G`, `1.5G`, `512`, `0x10` or `2097152k`; a number alone is in units of 2^`unit` bytes.
-fn size(text: &str, unit: u32) -> Option<u64> {
+pub fn size(text: &str, unit: u32) -> Option<u64> {
     let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace());
     let text = text.strip_prefix('+').unwrap_or(text);
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -11,6 +11,7 @@
 //! Left out: QEMUs inside a container that hides its processes.
 
 use super::command_line::{self, CommandLine};
+use super::contenders;
 use super::readconfig;
 use super::roles::vhost_of;
 use super::vmms::{self, Holders};
@@ -19,7 +20,7 @@ use crate::root::Root;
 use std::collections::BTreeMap;
 use vsteer_bpf::Birth;
 use vsteer_core::limits;
-use vsteer_core::nouns::Tid;
+use vsteer_core::nouns::{Contender, Tid};
 
 /// A process that runs a VM: a QEMU, or another VMM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +42,8 @@ pub struct Process {
 impl Process {
     /// Can it be a person's?
     pub fn is_a_persons(&self) -> bool {
-        self.user.is_some_and(may_be_a_persons)
+        self.user.is_some_and(task::may_be_a_persons)
     }
-}
-
-/// Can this user be a person? Debian and its relatives give people the numbers from 1,000 on, and services those below.
-/// systemd-homed has its own range. 65534 is nobody. libvirt's own user is 64055 on Debian.
-pub fn may_be_a_persons(user: u32) -> bool {
-    (1000..60_000).contains(&user) || (60_001..60_514).contains(&user) || user >= 65_534
 }
 
 /// The manager that started a QEMU.
@@ -74,6 +69,8 @@ pub struct Found {
     /// Kernel threads `vhost-PID` by that pid. From Linux 6.4 to 6.16 they are threads of the process instead; since
     /// 6.17 the VMM chooses (`VHOST_SET_FORK_FROM_OWNER`).
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
+    /// Programs that change by themselves what a plan changes, by pid.
+    pub contenders: BTreeMap<u32, Contender>,
 }
 
 /// The numbers of all processes, ascending.
@@ -108,6 +105,10 @@ pub fn find_among(root: &Root, pids: &[u32], holders: &Holders) -> Found {
         }
         let arguments: Vec<String> =
             arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+        if let Some(contender) = contenders::of_process(&arguments, || task::user(root, pid)) {
+            found.contenders.insert(pid, contender);
+            continue;
+        }
         let arguments = with_files(root, arguments);
         let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, holders, pid, &arguments));
         let Some(line) = line else { continue };

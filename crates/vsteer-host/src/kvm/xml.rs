@@ -5,12 +5,16 @@
 //!
 //! Metadata is OpenStack's (`nova/virt/libvirt/config.py`, 2024.1).
 //!
-//! Left out: devices.
+//! The memory of a guest's NUMA node counts as bound whatever the `mode` of its `<memnode>`, because no mode lets a binding of
+//! the whole VM move it.
+//!
+//! Left out: devices, except those of the host that the guest has by VFIO.
 
+use super::guest_memory::pci_address;
 use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
-use vsteer_core::nouns::GuestTopology;
+use vsteer_core::nouns::{Fixed, GuestNode, GuestTopology};
 
 /// The description of a domain (VM).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub struct Domain {
     pub memory_mode: Option<String>,
     /// `<numatune><memory nodeset=…>`.
     pub memory_nodes: Option<CpuSet>,
+    /// `<cpu><numa><cell>`, with `<numatune><memnode nodeset=…>`.
+    pub guest_nodes: Vec<GuestNode>,
+    /// `<memoryBacking>` and `<hostdev>`: what keeps memory and devices where they are.
+    pub fixed: Vec<Fixed>,
     /// The user of the VM's QEMU, a number or a name: `<seclabel model='dac'><label>+USER:+GROUP`.
     pub user: Option<String>,
     /// OpenStack's name, project and flavour, by label.
@@ -63,14 +71,63 @@ pub fn parse(xml: &str) -> Result<Domain, String> {
         uuid: text("uuid").to_ascii_lowercase(),
         name: text("name"),
         kind: root.attribute("type").unwrap_or_default().to_owned(),
-        memory_bytes: memory.and_then(size_bytes),
+        memory_bytes: memory.and_then(|m| scaled(m.text()?, m.attribute("unit"))),
         vcpus_max: text("vcpu").trim().parse().ok(),
         topology,
         memory_mode: tune.and_then(|t| t.attribute("mode")).map(str::to_owned),
         memory_nodes: tune.and_then(|t| t.attribute("nodeset")?.parse().ok()),
+        guest_nodes: guest_nodes(root),
+        fixed: fixed(root),
         user: root.children().filter(|c| c.has_tag_name("seclabel")).find_map(user),
         labels: child(root, "metadata").map(labels).unwrap_or_default(),
     })
+}
+
+fn elements<'a, 'i>(node: Node<'a, 'i>, name: &'static str) -> impl Iterator<Item = Node<'a, 'i>> {
+    node.children().filter(move |c| c.is_element() && c.tag_name().name() == name)
+}
+
+fn guest_nodes(root: Node<'_, '_>) -> Vec<GuestNode> {
+    let Some(numa) = child(root, "cpu").and_then(|cpu| child(cpu, "numa")) else { return Vec::new() };
+    let tune = child(root, "numatune");
+    let memnode = |id: u32| -> Option<CpuSet> {
+        let is_of = |n: &Node<'_, '_>| n.attribute("cellid").is_some_and(|cell| cell.parse() == Ok(id));
+        let nodes = elements(tune?, "memnode").find(is_of)?.attribute("nodeset")?.parse::<CpuSet>().ok();
+        nodes.filter(|nodes| !nodes.is_empty())
+    };
+    let of = |(i, cell): (usize, Node<'_, '_>)| {
+        let id = cell.attribute("id").map_or(Some(i as u32), |id| id.parse().ok())?;
+        Some(GuestNode {
+            id,
+            vcpus: cell.attribute("cpus").and_then(|cpus| cpus.parse().ok()).unwrap_or_default(),
+            memory_bytes: cell.attribute("memory").and_then(|text| scaled(text, cell.attribute("unit"))),
+            host_nodes: memnode(id),
+        })
+    };
+    elements(numa, "cell").enumerate().filter_map(of).collect()
+}
+
+fn fixed(root: Node<'_, '_>) -> Vec<Fixed> {
+    let backing = child(root, "memoryBacking");
+    let has = |name: &str| backing.is_some_and(|b| child(b, name).is_some());
+    let address = |device: Node<'_, '_>| {
+        let at = child(child(device, "source")?, "address")?;
+        let part = |key: &str| {
+            let text = at.attribute(key)?;
+            u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+        };
+        let domain = part("domain").unwrap_or(0);
+        let (bus, slot, function) = (part("bus")?, part("slot")?, part("function").unwrap_or(0));
+        pci_address(&format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"))
+    };
+    let devices = child(root, "devices");
+    let of_host = devices.into_iter().flat_map(|d| {
+        let pci = elements(d, "hostdev").filter(|h| h.attribute("type") == Some("pci"));
+        pci.chain(elements(d, "interface").filter(|i| i.attribute("type") == Some("hostdev")))
+    });
+    let memory = [("hugepages", Fixed::HugePages), ("locked", Fixed::Locked)];
+    let memory = memory.into_iter().filter(|(name, _)| has(name)).map(|(_, fixed)| fixed);
+    memory.chain(of_host.filter_map(address).map(|address| Fixed::Device { address, node: None })).collect()
 }
 
 /// Beginning of the namespace of OpenStack's metadata; its version follows.
@@ -120,8 +177,8 @@ fn topology(node: Node<'_, '_>) -> Option<GuestTopology> {
 
 /// A size with libvirt's units, in any case; KiB if no unit is given. Source: `src/util/virutil.c`, `virScaleInteger`
 /// (libvirt 11.3).
-fn size_bytes(node: Node<'_, '_>) -> Option<u64> {
-    let unit = node.attribute("unit").unwrap_or("KiB").to_ascii_lowercase();
+fn scaled(number: &str, unit: Option<&str>) -> Option<u64> {
+    let unit = unit.unwrap_or("KiB").to_ascii_lowercase();
     let factor = match unit.as_str() {
         "b" | "byte" | "bytes" => 1,
         unit => {
@@ -134,7 +191,7 @@ fn size_bytes(node: Node<'_, '_>) -> Option<u64> {
             base.pow(power)
         }
     };
-    node.text()?.trim().parse::<u64>().ok()?.checked_mul(factor)
+    number.trim().parse::<u64>().ok()?.checked_mul(factor)
 }
 
 #[cfg(test)]
@@ -161,6 +218,31 @@ mod tests {
         let plain = parse("<domain><vcpu>3</vcpu></domain>").unwrap();
         assert_eq!(plain.topology_shown(), Some(GuestTopology { sockets: 3, cores: 1, threads: 1 }));
         assert!(parse("<network/>").is_err() && parse("").is_err());
+    }
+
+    #[test]
+    fn guest_nodes_and_what_cannot_move() {
+        let text = "<domain><memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages><locked/></memoryBacking>\
+             <numatune><memory mode='strict' nodeset='0-1'/><memnode cellid='1' mode='preferred' nodeset='1'/></numatune>\
+             <cpu><numa><cell id='0' cpus='0-1,4' memory='1' unit='GiB' memAccess='shared'/>\
+             <cell id='1' cpus='2-3' memory='524288'/></numa></cpu>\
+             <devices><hostdev mode='subsystem' type='pci' managed='yes'><source>\
+             <address domain='0x0000' bus='0x3b' slot='0x10' function='0x1'/></source>\
+             <address type='pci' domain='0x0000' bus='0x05' slot='0x00' function='0x0'/></hostdev>\
+             <hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source></hostdev>\
+             <interface type='hostdev'><source><address type='pci' domain='0' bus='6' slot='2' function='0'/></source></interface>\
+             <interface type='network'><source network='default'/></interface></devices></domain>";
+        let d = parse(text).unwrap();
+        let nodes: Vec<String> = d.guest_nodes.iter().map(ToString::to_string).collect();
+        assert_eq!(nodes, ["0 (vCPUs 0-1,4, 1024 MiB) not bound", "1 (vCPUs 2-3, 512 MiB) on nodes 1"]);
+        let fixed: Vec<String> = d.fixed.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            fixed,
+            ["huge pages", "locked memory", "VFIO device 0000:3b:10.1", "VFIO device 0000:06:02.0"]
+        );
+        let plain =
+            parse("<domain><cpu/><devices/><memoryBacking><nosharepages/></memoryBacking></domain>").unwrap();
+        assert!(plain.guest_nodes.is_empty() && plain.fixed.is_empty());
     }
 
     #[test]

@@ -12,8 +12,10 @@
 //! controller of version 2 beside a cpu controller of version 1.
 
 use super::cpuset::unescaped;
+use super::files::cpu_list;
 use super::task::text;
 use crate::root::Root;
+use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CgroupLayout, CpuWeight, GroupScheduling, Quota, RtBudget, Tid, UCLAMP_MOST};
 
 /// A hierarchy: its mount point, and whether it is version 2.
@@ -172,8 +174,10 @@ impl Cgroups {
         let one_tree = self.is_unified() && self.cpuset.as_ref().is_some_and(|t| t.unified);
         let partition = || text(root, &self.cpuset_file(cgroup, "cpuset.cpus.partition")?);
         let partition = one_tree.then(partition).flatten().map(|kind| kind.trim().to_owned());
+        let cpus = one_tree.then(|| self.narrower_cpuset(root, cgroup)).flatten();
         GroupScheduling {
             cgroup: cgroup.to_owned(),
+            cpus,
             shared: false,
             idle: number("cpu.idle") == Some(1),
             burst_us: number(burst).filter(|us| *us > 0),
@@ -181,6 +185,19 @@ impl Cgroups {
             uclamp_max: clamp("cpu.uclamp.max").filter(|most| *most < UCLAMP_MOST),
             partition: partition.filter(|kind| !["", "member"].contains(&kind.as_str())),
         }
+    }
+
+    /// The pCPUs of its cpuset, if the group above may use others, too.
+    fn narrower_cpuset(&self, root: &Root, cgroup: &str) -> Option<CpuSet> {
+        let read = |group: &str, name: &str| {
+            let list = cpu_list(&text(root, &self.cpuset_file(group, name)?)?).ok()?;
+            (!list.is_empty()).then_some(list)
+        };
+        let cpus = read(cgroup, "cpuset.cpus")?;
+        let above =
+            cgroup.rsplit_once('/').map_or("/", |(above, _)| if above.is_empty() { "/" } else { above });
+        let narrower = read(above, "cpuset.cpus.effective").is_none_or(|above| !above.is_subset(&cpus));
+        narrower.then_some(cpus)
     }
 
     /// How often its quota ran out since the cgroup was made, and for how long.

@@ -120,6 +120,12 @@ pub fn user(root: &Root, pid: u32) -> Option<u32> {
     user_of(&text(root, &format!("/proc/{pid}/status"))?)
 }
 
+/// Can this user be a person? Debian and its relatives give people the numbers from 1,000 on, and services those below.
+/// systemd-homed has its own range. 65534 is nobody. libvirt's own user is 64055 on Debian.
+pub fn may_be_a_persons(user: u32) -> bool {
+    (1000..60_000).contains(&user) || (60_001..60_514).contains(&user) || user >= 65_534
+}
+
 /// The number of a user: a number, or a name in `/etc/passwd`.
 pub fn user_called(root: &Root, name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {

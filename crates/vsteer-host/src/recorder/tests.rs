@@ -29,6 +29,7 @@ fn config() -> HostConfig {
         kernel: "6.12".into(),
         topology: machine(1, 1, 2, 1).unwrap(),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: Vec::new(),
     }

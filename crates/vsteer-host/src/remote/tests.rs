@@ -33,6 +33,7 @@ fn opened(vm_name: &str, note: &str) -> String {
         kernel: "6".into(),
         topology: vsteer_core::topology::Topology::new(parts).unwrap(),
         cgroups: vsteer_core::nouns::CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: vec![vsteer_core::nouns::VmConfig::new(vsteer_core::nouns::VmId("a".into()), vm_name, 1)],
     };

@@ -310,6 +310,7 @@ fn config(host: &Object, name: &str, vms: &[(&Settings, &VmId)]) -> Result<HostC
         kernel: format!("VMware ESXi {}", version.map_or("of unknown version", String::as_str)),
         topology,
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms,
     })

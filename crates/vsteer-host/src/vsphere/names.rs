@@ -136,6 +136,7 @@ mod tests {
             kernel: "VMware ESXi 7.0.2".into(),
             topology: machine(2, 1, 2, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vms.iter().map(vm).collect(),
         }

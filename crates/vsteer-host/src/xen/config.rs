@@ -165,6 +165,7 @@ impl Listed {
             kernel: format!("{XEN}{version}"),
             topology,
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms,
         })

@@ -21,6 +21,9 @@ pub struct Job {
     /// NUMA nodes of the host, each with the same number of pCPUs.
     #[serde(default = "one")]
     pub nodes: u32,
+    /// pCPUs of each core: siblings share it in the topology, but not in speed.
+    #[serde(default = "one")]
+    pub threads: u32,
     /// Its memory, MiB.
     #[serde(default = "gibibyte")]
     pub memory_mib: u32,
@@ -391,6 +394,13 @@ impl Job {
                 self.pcpus, self.nodes
             )));
         }
+        if !(self.pcpus / self.nodes).is_multiple_of(self.threads) {
+            return Err(bad(format!(
+                "threads = {}: a node's {} pCPUs are not whole cores of as many",
+                self.threads,
+                self.pcpus / self.nodes
+            )));
+        }
         if !(512..=8192).contains(&self.memory_mib) {
             return Err(bad(format!("memory_mib = {}: between 512 and 8192", self.memory_mib)));
         }
@@ -573,6 +583,7 @@ pub(super) mod tests {
             ("\"hog\"", "\"../x\"", "letters"),
             ("class = \"fifo:3\"", "vcpus = 2", "hog"),
             ("settle_s = 12", "pcpus = 3\nnodes = 2", "nodes"),
+            ("settle_s = 12", "pcpus = 6\nnodes = 2\nthreads = 2", "threads = 2"),
             ("settle_s = 12", "memory_mib = 9", "memory_mib"),
             ("settle_s = 12", "shift = 7", "shift"),
             ("settle_s = 12", "files = { \"/etc/x\" = \"\" }", "/etc/x"),

@@ -106,7 +106,10 @@ impl Machine<'_> {
             "-accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
              -seed {} -cpu EPYC,+svm,+npt,-rdrand,-monitor -smp {} -m {} -nodefaults -no-user-config -display none \
              -serial stdio -no-reboot",
-            self.job.shift, self.seed, self.job.pcpus, self.job.memory_mib
+            self.job.shift,
+            self.seed,
+            self.pcpus(),
+            self.job.memory_mib
         ));
         if self.job.nodes > 1 {
             let (cpus, mib) = (self.job.pcpus / self.job.nodes, self.job.memory_mib / self.job.nodes);
@@ -125,6 +128,15 @@ impl Machine<'_> {
         let kernel = "console=ttyS0 panic=-1 quiet nokaslr mitigations=off tsc=reliable maxcpus=1";
         all.extend(["-append".into(), kernel.into()]);
         all
+    }
+
+    /// The word after `-smp`. A node is a socket where cores have several threads.
+    fn pcpus(&self) -> String {
+        let Job { pcpus, nodes, threads, .. } = self.job;
+        match threads {
+            1 => pcpus.to_string(),
+            _ => format!("{pcpus},sockets={nodes},cores={},threads={threads}", pcpus / nodes / threads),
+        }
     }
 
     /// Runs the host; returns its results.

@@ -18,6 +18,12 @@ use vsteer_core::{Fault, FaultKind};
 /// From the start of QEMU to the end of systemd's start, on a busy machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(400);
 const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// Until a connection stands. An emulated host beside other cases needs many seconds for its keys.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(60);
+/// The same while the host may still boot, when it is asked again and again.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// ssh's exit code when the connection fails.
+const SSH_FAILED: i32 = 255;
 
 /// A host that runs until this value is dropped.
 pub struct Host {
@@ -83,10 +89,27 @@ impl Host {
     /// Runs a command as this user.
     ///
     /// # Errors
-    /// If ssh cannot be started, or the person interrupts.
+    /// If ssh cannot be started or connected, or the person interrupts.
     pub fn run_as(&self, user: &str, script: &str, limit: Duration) -> Result<Ran, Fault> {
+        let ran = self.try_as(user, script, limit, CONNECTS_WITHIN)?;
+        if ran.code == Some(SSH_FAILED) {
+            let console = self.folder.join("console");
+            let last = std::fs::read(&console).unwrap_or_default();
+            let last = String::from_utf8_lossy(&last[last.len().saturating_sub(600)..]).into_owned();
+            let what = format!("ssh to the host as {user} failed before or during `{}`", script.trim());
+            return Err(Fault::new(FaultKind::NothingThere, what).because(format!(
+                "{}; its console ends with: {}",
+                ran.told(),
+                last.trim()
+            )));
+        }
+        Ok(ran)
+    }
+
+    fn try_as(&self, user: &str, script: &str, limit: Duration, connects: Duration) -> Result<Ran, Fault> {
         let mut ssh = Command::new("ssh");
-        ssh.args(self.options("-p")).arg(format!("{user}@127.0.0.1")).arg(script).current_dir(&self.folder);
+        ssh.args(self.options("-p", connects)).arg(format!("{user}@127.0.0.1")).arg(script);
+        ssh.current_dir(&self.folder);
         let Finished { status, stdout, stderr } = command::run(&mut ssh, limit)?;
         let trimmed = |text: String| text.trim().to_owned();
         Ok(Ran { code: status.and_then(|s| s.code()), out: trimmed(stdout), err: trimmed(stderr) })
@@ -108,7 +131,10 @@ impl Host {
         let mut scp = Command::new("scp");
         let file =
             file.canonicalize().map_err(|e| Fault::io(format!("looking for {}", file.display()), &e))?;
-        scp.args(self.options("-P")).arg(file).arg(format!("root@127.0.0.1:{to}")).current_dir(&self.folder);
+        scp.args(self.options("-P", CONNECTS_WITHIN))
+            .arg(file)
+            .arg(format!("root@127.0.0.1:{to}"))
+            .current_dir(&self.folder);
         command::output(&mut scp, BOOT_LIMIT)?;
         self.run(&format!("chmod 644 {to}")).map(|_| ())
     }
@@ -150,7 +176,7 @@ impl Host {
         format!("root@127.0.0.1:{}", self.port)
     }
 
-    fn options(&self, port: &str) -> Vec<String> {
+    fn options(&self, port: &str, connects: Duration) -> Vec<String> {
         let mut words = vec!["-q".to_owned(), port.to_owned(), self.port.to_string()];
         words.extend(["-i".to_owned(), self.image.key.display().to_string()]);
         // One connection per user: an emulated host needs a second for the keys of each. A relative path, because a
@@ -159,10 +185,10 @@ impl Host {
             "StrictHostKeyChecking=no",
             "UserKnownHostsFile=/dev/null",
             "BatchMode=yes",
-            "ConnectTimeout=5",
+            &format!("ConnectTimeout={}", connects.as_secs()),
             "ControlMaster=auto",
             "ControlPath=ssh-%r",
-            "ControlPersist=60",
+            "ControlPersist=600",
         ] {
             words.extend(["-o".to_owned(), option.to_owned()]);
         }
@@ -174,7 +200,7 @@ impl Host {
         while Instant::now() < end {
             interrupt::check()?;
             let limit = Duration::from_secs(120);
-            let state = self.run_as("root", "systemctl is-system-running --wait", limit)?;
+            let state = self.try_as("root", "systemctl is-system-running --wait", limit, ANSWERS_WITHIN)?;
             if ["running", "degraded"].contains(&state.out.as_str()) {
                 return Ok(());
             }
@@ -195,12 +221,13 @@ impl Host {
     pub fn reboot(&mut self) -> Result<(), Fault> {
         let boot = "cat /proc/sys/kernel/random/boot_id";
         let before = self.run(boot)?.out;
-        self.run("systemctl reboot")?;
+        // The reboot may close the connection before the command's end.
+        self.try_as("root", "systemctl reboot", ANSWERS_WITHIN, ANSWERS_WITHIN)?;
         self.disconnect();
         let end = Instant::now() + BOOT_LIMIT;
         while Instant::now() < end {
             interrupt::check()?;
-            let now = self.run_as("root", boot, Duration::from_secs(10))?;
+            let now = self.try_as("root", boot, Duration::from_secs(10), ANSWERS_WITHIN)?;
             if now.is_ok() && now.out != before {
                 return self.wait_until_up();
             }

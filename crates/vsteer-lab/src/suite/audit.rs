@@ -31,7 +31,7 @@ pub const CASE: Case = Case {
     name: "audit",
     doc: "the audit of 63 captured machines: never a crash, a missing file is named, SMT, guests and vulnerabilities as their files and lscpu say",
     in_test: true,
-    minutes: Minutes::new(0.6, 0.6),
+    minutes: Minutes::new(0.3, 0.6),
     beside: true,
     run,
 };

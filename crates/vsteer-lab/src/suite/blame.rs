@@ -26,7 +26,7 @@ pub const CASE: Case = Case {
     name: "blame",
     doc: "blame rows sum to ready time, a planted culprit is named, idle pCPUs are charged to placement",
     in_test: true,
-    minutes: Minutes::new(1.5, 2.0),
+    minutes: Minutes::new(1.2, 2.0),
     beside: false,
     run,
 };

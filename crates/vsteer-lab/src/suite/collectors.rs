@@ -41,7 +41,7 @@ pub const CASE: Case = Case {
     name: "collectors",
     doc: "eBPF and schedstat agree per vCPU, and eBPF's states leave no residual; with and without quotas",
     in_test: true,
-    minutes: Minutes::new(2.4, 2.4),
+    minutes: Minutes::new(2.2, 2.4),
     beside: false,
     run,
 };

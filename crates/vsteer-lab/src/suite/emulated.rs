@@ -37,7 +37,7 @@ pub const CASE: Case = Case {
     name: "emulated",
     doc: "on a host in exact virtual time: states, quotas, exits and lateness as the guests know them, twice the same bytes",
     in_test: true,
-    minutes: Minutes::new(2.2, 20.0),
+    minutes: Minutes::new(1.6, 20.0),
     beside: false,
     run,
 };

@@ -16,7 +16,7 @@ pub const CASE: Case = Case {
     name: "libvirt-data",
     doc: "names, vCPUs, topology, memory, pins, weights and quotas of libvirt's 1,000 command lines and 2,000 definitions",
     in_test: true,
-    minutes: Minutes::new(1.0, 2.0),
+    minutes: Minutes::new(0.4, 2.0),
     beside: false,
     run,
 };

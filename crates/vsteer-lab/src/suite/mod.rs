@@ -23,9 +23,11 @@ mod loops;
 pub mod many;
 mod openmp;
 mod oracle;
+mod placements;
 mod prediction;
 mod qemu_lines;
 mod realtime;
+mod serve;
 mod service;
 pub mod session;
 mod starved;
@@ -151,8 +153,11 @@ pub const CASES: &[Case] = &[
     installed::CASE,
     verdicts::CASE,
     emulated::CASE,
+    placements::CASE,
     prediction::CASE,
     cfs::CASE,
+    serve::CASE,
+    serve::cost::CASE,
     service::estimators::CASE,
     service::control::CASE,
     service::kill::CASE,

@@ -20,7 +20,7 @@ pub const CASE: Case = Case {
     name: "qemu-lines",
     doc: "the installed QEMU answers each command line of the table as the table says",
     in_test: true,
-    minutes: Minutes::new(0.6, 0.6),
+    minutes: Minutes::new(0.4, 0.6),
     beside: true,
     run,
 };

@@ -15,7 +15,7 @@ pub const CASE: Case = Case {
     name: "topology",
     doc: "the topology of 48 captured machines equals lstopo's, but for at most 5 with reasons",
     in_test: true,
-    minutes: Minutes::new(1.0, 1.0),
+    minutes: Minutes::new(0.4, 1.0),
     beside: false,
     run,
 };

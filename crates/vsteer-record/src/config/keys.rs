@@ -35,6 +35,12 @@ pub enum Kind {
     Zone,
     /// A folder, from the root.
     Folder,
+    /// A file, from the root; or the word `none`.
+    File,
+    /// A list of addresses with ports, on which to listen.
+    Addresses,
+    /// A list of names of this host.
+    Names,
     /// A connection URI, or the name of a host.
     Connection,
 }
@@ -76,6 +82,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("record", "Recordings of `vsteer record`."),
     ("top", "The table of `vsteer top`."),
     ("plan", "Plans of `vsteer plan`."),
+    ("serve", "The service, `vsteer serve`."),
     ("thresholds", "When a delay matters: `diagnose`, `plan`, `numa`, `report` and the colours of `top`."),
     ("paths", "Folders. A folder of a unit of systemd must also be in its ReadWritePaths."),
     ("display", "How vsteer shows times and colours."),
@@ -117,6 +124,7 @@ const ROWS: &[Key] = &[
             ("diagnose", "collector"),
             ("plan", "collector"),
             ("numa", "collector"),
+            ("serve", "collector"),
         ],
         overridden_by: Some("--collector"),
         meaning: "Measure with this collector.",
@@ -175,6 +183,72 @@ const ROWS: &[Key] = &[
         overridden_by: Some("--work-loss"),
         meaning: "Reject plans that cost any VM more than this share of its work.",
         ..row("plan", "work_loss", Kind::Percent, "10%")
+    },
+    Key {
+        options: &[("serve", "interval")],
+        overridden_by: Some("--interval"),
+        meaning: "Take a sample at this interval.",
+        ..row("serve", "interval", Kind::Time(RECORD_INTERVAL_MOST), "1s")
+    },
+    Key {
+        options: &[("serve", "socket")],
+        overridden_by: Some("--socket"),
+        meaning: "Answer on this Unix socket. none: no socket.",
+        ..row("serve", "socket", Kind::File, "/run/vsteer/serve.sock")
+    },
+    Key {
+        options: &[("serve", "listen")],
+        overridden_by: Some("--listen"),
+        meaning: "Answer on these addresses too. Clients need a token or a certificate.",
+        ..row("serve", "listen", Kind::Addresses, "")
+    },
+    Key {
+        options: &[("serve", "tokens")],
+        overridden_by: Some("--tokens"),
+        meaning: "Read the tokens of clients from this file, one on each line.",
+        ..row("serve", "tokens", Kind::File, "")
+    },
+    Key {
+        options: &[("serve", "tls_certificate")],
+        overridden_by: Some("--tls-certificate"),
+        meaning: "Use TLS with this certificate chain (PEM).",
+        ..row("serve", "tls_certificate", Kind::File, "")
+    },
+    Key {
+        options: &[("serve", "tls_key")],
+        overridden_by: Some("--tls-key"),
+        meaning: "The private key of tls_certificate (PEM).",
+        ..row("serve", "tls_key", Kind::File, "")
+    },
+    Key {
+        options: &[("serve", "client_ca")],
+        overridden_by: Some("--client-ca"),
+        meaning: "Accept clients with a certificate of these authorities (PEM) in place of a token.",
+        ..row("serve", "client_ca", Kind::File, "")
+    },
+    Key {
+        options: &[("serve", "names")],
+        overridden_by: Some("--name"),
+        meaning: "Names by which clients call this service, besides localhost and addresses.",
+        ..row("serve", "names", Kind::Names, "")
+    },
+    Key {
+        options: &[("serve", "textfile")],
+        overridden_by: Some("--textfile"),
+        meaning: "Write the metrics to this file too, for node_exporter.",
+        ..row("serve", "textfile", Kind::File, "")
+    },
+    Key {
+        options: &[("serve", "history")],
+        overridden_by: Some("--history"),
+        meaning: "Keep the history in this folder. Empty: /var/lib/vsteer/history. none: keep no history.",
+        ..row("serve", "history", Kind::File, "")
+    },
+    Key {
+        options: &[("serve", "compat_names")],
+        overridden_by: Some("--compat-names"),
+        meaning: "Export vCPU time and delay under libvirt's and KubeVirt's names too.",
+        ..row("serve", "compat_names", Kind::Choice(&["no", "yes"]), "no")
     },
     Key {
         variable: Some(Variable { name: "VSTEER_STATE", means: state_folder }),
@@ -339,6 +413,21 @@ fn folder(text: &str) -> Result<(), Refused> {
     Err(refused("not a path from the root", "begin it with /"))
 }
 
+fn address(text: &str) -> Result<(), Refused> {
+    let parsed = text.parse::<std::net::SocketAddr>();
+    parsed
+        .map(drop)
+        .map_err(|_| refused("not an address with a port", "for example 127.0.0.1:9177 or [::1]:9177"))
+}
+
+fn name(text: &str) -> Result<(), Refused> {
+    if is_host_name(text) {
+        Ok(())
+    } else {
+        Err(refused("not a name of a host", "for example vm7.example.org"))
+    }
+}
+
 fn connection(text: &str) -> Result<(), Refused> {
     let unsafe_uri = |fault: vsteer_core::Fault| {
         refused("vsteer does not open this URI from a file", fault.cause.unwrap_or_default())
@@ -369,7 +458,10 @@ impl Kind {
             Kind::Zone => jiff::tz::TimeZone::get(text)
                 .map(drop)
                 .map_err(|_| refused("not a time zone of this system", "for example Europe/Berlin or UTC")),
-            Kind::Folder => folder(text),
+            Kind::File if text == "none" => Ok(()),
+            Kind::Folder | Kind::File => folder(text),
+            Kind::Addresses => address(text),
+            Kind::Names => name(text),
             Kind::Connection if is_host_name(text) => Ok(()),
             Kind::Connection if !text.contains(':') => {
                 Err(refused("neither a URI nor a name of a host", "for example qemu+ssh://root@host/system"))
@@ -392,6 +484,9 @@ impl Kind {
             Kind::Words(_) => "list of columns".to_owned(),
             Kind::Zone => "time zone".to_owned(),
             Kind::Folder => "folder, from the root".to_owned(),
+            Kind::File => "file, from the root".to_owned(),
+            Kind::Addresses => "list of addresses".to_owned(),
+            Kind::Names => "list of names".to_owned(),
             Kind::Connection => "URI or name".to_owned(),
         }
     }
@@ -401,6 +496,9 @@ impl Kind {
         match self {
             Kind::Size { .. } => "2G",
             Kind::Folder => "/srv/vsteer",
+            Kind::File => "/etc/vsteer/FILE",
+            Kind::Addresses => "127.0.0.1:9177",
+            Kind::Names => "vm7.example.org",
             Kind::Zone => "Europe/Berlin",
             Kind::Connection => "qemu:///system",
             _ => "",
@@ -409,7 +507,7 @@ impl Kind {
 
     /// Is the value a list?
     pub fn is_list(self) -> bool {
-        matches!(self, Kind::Words(_))
+        matches!(self, Kind::Words(_) | Kind::Addresses | Kind::Names)
     }
 }
 

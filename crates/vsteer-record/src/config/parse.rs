@@ -3,7 +3,7 @@
 //! A text that is not TOML is read as far as it can be, so that one typo hides neither the other faults nor the folder of
 //! the undo journals, which a rollback needs.
 
-use super::keys::{HOST_KEYS, Key, NAME_MOST, Refused, SECTIONS, is_host_name, keys, nearest};
+use super::keys::{HOST_KEYS, Key, Kind, NAME_MOST, Refused, SECTIONS, is_host_name, keys, nearest};
 use super::wrong::Spot;
 use super::{Host, Value};
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ impl Parsed {
                 let sections: Vec<String> = sections.collect();
                 let instead = match sections.is_empty() {
                     true => "keys stand in tables, for example [top]".to_owned(),
-                    false => format!("it belongs below {}", sections.join(" or ")),
+                    false => format!("it belongs below {}", listed(&sections)),
                 };
                 self.refuse(name.span(), format!("unknown key {} outside of a table", quoted(text)), instead);
             }
@@ -202,7 +202,7 @@ fn read(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Value, Vec<Spot>> {
                     },
                     other => {
                         let fault = format!("expected text, found {}", kind_of(other));
-                        wrong.push(spot(one.span(), fault, "for example [\"%USED\", \"%RDY\"]".to_owned()));
+                        wrong.push(spot(one.span(), fault, list_example(key.kind)));
                     }
                 }
             }
@@ -217,7 +217,7 @@ fn read(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Value, Vec<Spot>> {
         }
         other if key.kind.is_list() => {
             let fault = format!("expected a list, found {}", kind_of(other));
-            Err(vec![spot(value.span(), fault, "for example [\"%USED\", \"%RDY\"]".to_owned())])
+            Err(vec![spot(value.span(), fault, list_example(key.kind))])
         }
         other => {
             let fault = format!("expected text, found {}", kind_of(other));
@@ -247,4 +247,20 @@ fn cut(text: &str) -> String {
 
 fn quoted(text: &str) -> String {
     format!("\"{}\"", cut(text))
+}
+
+fn list_example(kind: Kind) -> String {
+    match kind {
+        Kind::Words(_) => "for example [\"%USED\", \"%RDY\"]".to_owned(),
+        kind => format!("for example [{:?}]", kind.example()),
+    }
+}
+
+/// Words in a sentence: `a, b or c`.
+fn listed(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [all @ .., last] => format!("{} or {last}", all.join(", ")),
+    }
 }

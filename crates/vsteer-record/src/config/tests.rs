@@ -16,7 +16,9 @@ fn other(key: &Key) -> String {
         Kind::Choice(words) => (*words.iter().find(|w| **w != key.default).unwrap()).into(),
         Kind::Words(words) => words[3].into(),
         Kind::Zone => "UTC".into(),
-        Kind::Folder => "/srv/other".into(),
+        Kind::Folder | Kind::File => "/srv/other".into(),
+        Kind::Addresses => "127.0.0.1:9178".into(),
+        Kind::Names => "vm8.lan".into(),
         Kind::Connection => "qemu:///other".into(),
     }
 }
@@ -116,7 +118,9 @@ proptest! {
         let of_user = match key.kind {
             Kind::Choice(_) => key.default.to_string(),
             Kind::Words(words) => words[5].to_owned(),
-            Kind::Folder => "/srv/user".into(),
+            Kind::Folder | Kind::File => "/srv/user".into(),
+            Kind::Addresses => "127.0.0.1:9177".into(),
+            Kind::Names => "vm7.lan".into(),
             Kind::Zone => "Etc/UTC".into(),
             Kind::Connection => "qemu:///user".into(),
             Kind::Size { .. } => "32M".into(),
@@ -222,7 +226,7 @@ const FAULTY: &[(&str, &str)] = &[
     ("[top]\nzzz = 1", "2:1 unknown key \"zzz\" in [top] known: interval, columns"),
     (
         "interval = \"2s\"",
-        "1:1 unknown key \"interval\" outside of a table it belongs below [record] or [top]",
+        "1:1 unknown key \"interval\" outside of a table it belongs below [record], [top] or [serve]",
     ),
     ("[tops]\n", "1:2 unknown table [tops] did you mean [top]?"),
     ("top = 3", "1:1 top is a table, found a number write [top] on a line of its own"),

@@ -313,6 +313,7 @@ impl Accounts {
             kernel: format!("VMware ESXi {version}"),
             topology: self.topology.clone(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms,
         })

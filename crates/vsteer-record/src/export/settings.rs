@@ -36,6 +36,12 @@ const fn column<R>(
     Column { name, unit, meaning, value }
 }
 
+/// `None` for an empty list.
+fn listed(all: &[impl ToString]) -> Option<String> {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
 fn label(vm: &VmConfig, key: &str) -> Option<String> {
     vm.labels.get(key).cloned()
 }
@@ -185,6 +191,18 @@ pub(super) const VM: &[Column<VmConfig>] = &[
         "",
         "NUMA nodes that its memory is bound to; null: not bound",
         Value::Cpus(|v| v.memory_nodes.clone()),
+    ),
+    column(
+        "guest_nodes",
+        "",
+        "NUMA nodes that the guest sees, each with its vCPUs, memory, and the nodes that this is bound to",
+        Value::Text(|v| listed(&v.guest_nodes)),
+    ),
+    column(
+        "fixed",
+        "",
+        "What keeps its memory and devices on their node: huge pages, locked memory, VFIO devices",
+        Value::Text(|v| listed(&v.fixed)),
     ),
     column("pool", "", "Its pool of pCPUs (Xen)", Value::Text(|v| Some(v.pool.as_ref()?.name.clone()))),
     column(
@@ -415,5 +433,11 @@ pub(super) const CGROUP: &[Column<OfCgroup>] = &[
         "",
         "`cpuset.cpus.partition`, as the kernel writes it; null: a member of its parent's",
         Value::Text(|c| c.scheduling.as_ref()?.partition.clone()),
+    ),
+    column(
+        "cpuset",
+        "",
+        "`cpuset.cpus`, if narrower than what the group above has; null: no narrower",
+        Value::Text(|c| Some(c.scheduling.as_ref()?.cpus.as_ref()?.to_string())),
     ),
 ];

@@ -365,7 +365,7 @@ impl<'a> Cosched<'a> {
             let costop = shares.costop.unwrap_or(was.costop);
             let ready_after = carried_over(ready, was.ready, will.ready);
             let costop_after = carried_over(costop, was.costop, will.costop);
-            VmForecast {
+            let told = VmForecast {
                 run_after: interval(run + will.run - was.run, was.run - run, 0.05 * run + 0.003),
                 with_limited: shares.ready.is_none(),
                 ready_after: interval(ready_after, was.ready - ready, 0.25 * ready_after + 0.003),
@@ -373,7 +373,8 @@ impl<'a> Cosched<'a> {
                 costop_after: Some(interval(costop_after, was.costop - costop, 0.25 * costop_after + 0.001)),
                 null_error: Some(was.ready + was.costop - ready - costop),
                 ..VmForecast::unchanged(s.vm.id.clone(), &s.vm.name, run, ready)
-            }
+            };
+            told.checked(s.vm.vcpu_count())
         });
         Ok(Forecast { method: self.method(), vms: vms.collect() })
     }

@@ -455,6 +455,7 @@ pub(super) mod tests {
                 wake_latency: None,
                 ready_spell: None,
                 last_cpu: None,
+                ran_on: Vec::new(),
             });
             models.push(VmModel {
                 id,

@@ -13,6 +13,7 @@ fn host(weights: &[(&str, Option<CpuWeight>)]) -> HostConfig {
         kernel: "6.12".into(),
         topology: machine(1, 1, 2, 1).unwrap(),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: weights.iter().map(vm).collect(),
     }

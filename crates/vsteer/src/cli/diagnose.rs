@@ -3,13 +3,16 @@
 use super::window::Window;
 use super::words::named_threshold;
 use clap::Args;
+use std::path::PathBuf;
+use vsteer_record::history::FOLDER;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   vsteer diagnose                           Observe this host for 20 s, and list findings
   vsteer diagnose before.vsteer             Diagnose a recording
-  vsteer diagnose esxtop.csv.gz             Diagnose what `esxtop -b` recorded")]
+  vsteer diagnose esxtop.csv.gz             Diagnose what `esxtop -b` recorded
+  vsteer diagnose --at 03:12                Read in the history of the service what was wrong then")]
 pub struct Diagnose {
     /// Replace a threshold, for example ready_group=8% or wake_p99_ns=3ms (repeatable)
     ///
@@ -19,6 +22,9 @@ pub struct Diagnose {
     /// Also say why quantities were not measured
     #[arg(long)]
     pub why: bool,
+    /// With --at and without a recording: read the history in FOLDER
+    #[arg(long = "dir", value_name = "FOLDER", default_value = FOLDER, requires = "at")]
+    pub folder: PathBuf,
     #[command(flatten)]
     pub window: Window,
 }

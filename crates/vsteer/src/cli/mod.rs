@@ -19,6 +19,7 @@ mod estimate;
 mod experiment;
 mod export;
 mod headroom;
+mod history;
 #[cfg(feature = "host")]
 mod host;
 mod numa;
@@ -56,6 +57,7 @@ pub use estimate::Estimate;
 pub use experiment::{Experiment, ExperimentWhat};
 pub use export::Export;
 pub use headroom::Headroom;
+pub use history::{History, Past};
 #[cfg(feature = "host")]
 pub use host::{CollectorChoice, Login, Source};
 pub use numa::Numa;
@@ -94,6 +96,7 @@ Examples:
   vsteer apply plan.json --try 60s          Apply it, and undo it after 60 s unless confirmed
 
 vsteer only reads, unless you run `apply`, `steer`, `realtime` or `experiment` with --yes or --try, or `rollback`.
+`vsteer serve` runs as a service, with metrics for Prometheus.
 Defaults of options come from vsteer.toml: see vsteer config --help."
 )]
 pub struct Cli {
@@ -134,6 +137,8 @@ pub enum Command {
     Record(Record),
     /// Show a recording as `top` would have shown it
     Replay(Replay),
+    /// Show how VMs did in the last hours, days or months, as the service stored it
+    History(History),
     /// Write one HTML file: findings, timelines, blame matrix, plan and verdict
     Report(Report),
     /// Convert a recording to Parquet, CSV, Perfetto, esxtop or ZIP
@@ -186,7 +191,7 @@ pub enum Command {
     #[command(hide = true)]
     Agent,
     #[cfg(feature = "host")]
-    /// Run `vsteer-NAME`, for example `lab` or `display`, if it is installed beside this program
+    /// Run `vsteer-NAME`, for example `serve`, `lab` or `display`, if it is installed beside this program
     #[command(external_subcommand)]
     Other(Vec<String>),
 }

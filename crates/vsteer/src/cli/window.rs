@@ -23,8 +23,11 @@ pub struct Window {
     pub length: std::time::Duration,
     /// Read the recording only around this time, for example 03:12 or 2026-11-21T03:12:05
     ///
+    /// Without a recording, `vsteer diagnose` reads this time in the history of the service. The time can then begin
+    /// with `yesterday`.
+    ///
     /// Times are local (TZ or /etc/localtime) unless they end in Z or an offset such as +09:00.
-    #[arg(long, value_name = "TIME", requires = "recording")]
+    #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
     /// Read this much of the recording around --at
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "at")]

@@ -157,6 +157,9 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
     for line in &plan.irreversible {
         println!("cannot be undone: {}", message(line));
     }
+    for line in &plan.contested {
+        println!("may not last: {}", message(line));
+    }
     if let Some(fault) = refused {
         return Err(fault);
     }

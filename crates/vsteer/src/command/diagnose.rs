@@ -33,6 +33,10 @@ pub fn run(a: &Diagnose, mut thresholds: Thresholds, json: bool) -> Result<ExitC
     if a.window.recording.is_none() && a.window.source.is_several() {
         return several(a, thresholds, json);
     }
+    if let (None, Some(at)) = (&a.window.recording, &a.window.at) {
+        super::past::run(at, &a.folder, thresholds, json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let part = Part::of(source::window(&a.window)?, thresholds)?;
     if json {
         text::print_json(&part.json());

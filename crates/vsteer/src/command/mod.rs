@@ -15,10 +15,12 @@ mod estimate;
 mod experiment;
 mod export;
 mod headroom;
+mod history;
 mod meta;
 pub mod numa;
 #[cfg(feature = "host")]
 mod other;
+mod past;
 pub mod plan;
 #[cfg(feature = "host")]
 mod realtime;
@@ -70,6 +72,7 @@ pub fn run(cli: Cli, config: &Config) -> Result<ExitCode, Fault> {
         #[cfg(feature = "host")]
         Command::Realtime(a) => realtime::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
+        Command::History(a) => history::run(&a, json),
         Command::Report(a) => report::run(&a, config.thresholds(), json),
         #[cfg(feature = "host")]
         Command::Audit(a) => audit::run(&a, json),

@@ -108,7 +108,7 @@ fn recorded(
     let mut left_out = Vec::new();
     let recorded = record(host, config, &asked, interrupt, &mut |heard| match heard {
         Heard::Progress(done, of) => progress("recording", done, of),
-        Heard::Begun => crate::service_manager::ready(),
+        Heard::Begun => vsteer_host::service_manager::ready(),
         Heard::Deaf(why) => {
             text::note(format!("{of}recording without a trigger: {why}"));
             left_out.push(why.to_string());

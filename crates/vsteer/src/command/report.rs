@@ -1,16 +1,16 @@
 //! `vsteer report`: writes one HTML file about a recording, or about two and the plan between them.
 
 use crate::cli::Report;
-use crate::report::{Document, Excerpt, Side, html};
+use crate::report::{Document, Excerpt, Side, html, past};
 use crate::source;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_core::Fault;
 use vsteer_core::diagnose::diagnose;
 use vsteer_core::plan::Plan;
 use vsteer_core::plan::limits::Limits;
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::verify::{Verdict, of_one_host};
+use vsteer_core::{Fault, FaultKind};
 
 /// The length of the stretch in which single switches are drawn, ns.
 const EXCERPT_NS: u64 = 1_000_000_000;
@@ -20,8 +20,13 @@ const EXCERPT_NS: u64 = 1_000_000_000;
 /// # Errors
 /// As [`source::read`] and [`vsteer_record::files::read_plan`]; when the file cannot be written.
 pub fn run(a: &Report, thresholds: Thresholds, json: bool) -> Result<(), Fault> {
+    let Some(first) = &a.before else { return of_history(a, json) };
+    if a.past.length.is_some() || a.past.from.is_some() || a.past.to.is_some() {
+        let what = "--for, --from and --to are of the history, and a recording is named";
+        return Err(Fault::new(FaultKind::Usage, what).help("leave out the recording, or these options"));
+    }
     let alone = a.after.is_none();
-    let before = side(&a.before, if alone { "Recording" } else { "Before" })?;
+    let before = side(first, if alone { "Recording" } else { "Before" })?;
     let after = a.after.as_deref().map(|p| side(p, "After")).transpose()?;
     let plan = match &a.plan {
         Some(path) => Some((vsteer_record::files::read_plan(path)?, false)),
@@ -46,7 +51,21 @@ pub fn run(a: &Report, thresholds: Thresholds, json: bool) -> Result<(), Fault> 
         verdict,
         made_unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
     };
-    let page = html(&document);
+    write(a, &html(&document), json)
+}
+
+/// A report of what the service stored.
+fn of_history(a: &Report, json: bool) -> Result<(), Fault> {
+    if a.plan.is_some() {
+        return Err(
+            Fault::new(FaultKind::Usage, "--plan needs a recording").help("name a recording before --plan")
+        );
+    }
+    let found = super::history::read(&a.past, None, None)?;
+    write(a, &past::html(&found, super::history::now_ns()), json)
+}
+
+fn write(a: &Report, page: &str, json: bool) -> Result<(), Fault> {
     vsteer_record::files::replace(&a.output, page.as_bytes())?;
     if json {
         crate::text::print_json(&serde_json::json!({ "report": a.output, "bytes": page.len() }));

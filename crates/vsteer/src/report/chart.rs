@@ -39,8 +39,13 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 40.0;
 const LABEL: f64 = 14.0;
 
-/// The chart. `y_max` is shared by charts that are compared.
+/// The chart over seconds. `y_max` is shared by charts that are compared.
 pub fn lines(title: &str, y_unit: &str, x_max: f64, y_max: f64, all: &[Line]) -> String {
+    lines_over("seconds since the beginning", title, y_unit, x_max, y_max, all)
+}
+
+/// As [`lines`], over another unit of time.
+pub fn lines_over(x_unit: &str, title: &str, y_unit: &str, x_max: f64, y_max: f64, all: &[Line]) -> String {
     let (x_max, y_max) = (x_max.max(1e-3), y_max.max(1.0));
     let y_step = step(y_max, 5.0);
     let y_top = (y_max / y_step).ceil() * y_step;
@@ -81,10 +86,11 @@ pub fn lines(title: &str, y_unit: &str, x_max: f64, y_max: f64, all: &[Line]) ->
     let _ = writeln!(
         out,
         "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{bottom:.1}\" y2=\"{bottom:.1}\"/>\
-<text class=\"tick middle\" x=\"{:.1}\" y=\"{:.1}\">seconds since the beginning</text>\
+<text class=\"tick middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
 <text class=\"tick middle\" transform=\"rotate(-90)\" x=\"{:.1}\" y=\"11\">{}</text>",
         (LEFT + right) / 2.0,
         HEIGHT - 5.0,
+        esc(x_unit),
         -(TOP + bottom) / 2.0,
         esc(y_unit)
     );

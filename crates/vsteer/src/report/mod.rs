@@ -13,6 +13,7 @@ mod findings;
 pub mod markup;
 mod measured;
 pub mod page;
+pub mod past;
 mod plan;
 mod ready;
 mod summary;

@@ -3,7 +3,7 @@
 use super::Document;
 use super::markup::{column, esc, name, percent, table};
 use vsteer_core::Interval;
-use vsteer_core::forecast::Forecast;
+use vsteer_core::forecast::{Forecast, VmForecast};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Scope;
 
@@ -19,15 +19,16 @@ fn interval(i: Interval) -> String {
 fn forecast(f: &Forecast) -> String {
     let mut rows = String::new();
     for v in &f.vms {
+        let shown = |i: Interval| if v.withheld { "no forecast".to_owned() } else { interval(i) };
+        let work = if v.withheld { "–".to_owned() } else { format!("{:.0}", 100.0 * v.work_ratio()) };
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-<td class=\"n\">{}</td><td class=\"n\">{:.0}</td></tr>\n",
+<td class=\"n\">{}</td><td class=\"n\">{work}</td></tr>\n",
             name(&v.name),
             percent(Some(v.ready_before)),
-            interval(v.ready_after),
+            shown(v.ready_after),
             percent(Some(v.run_before)),
-            interval(v.run_after),
-            100.0 * v.work_ratio()
+            shown(v.run_after),
         ));
     }
     let head = format!(
@@ -40,7 +41,17 @@ fn forecast(f: &Forecast) -> String {
         column("Work kept", "%", "n")
     );
     let caption = format!("Forecast by {}: sums over vCPUs in % of one pCPU", f.method);
-    table(&caption, "plain", &head, &rows)
+    let told = |v: &VmForecast| {
+        let why = if v.withheld { ", too far off for a forecast" } else { "" };
+        let off = v.null_error_told().unwrap_or_default();
+        format!(
+            "<p class=\"note\">Without a change, {} alone would say that VM {} waits {off}{why}.</p>\n",
+            esc(&f.method),
+            name(&v.name)
+        )
+    };
+    let notes: String = f.far_off().into_iter().map(told).collect();
+    table(&caption, "plain", &head, &rows) + &notes
 }
 
 pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
@@ -92,6 +103,10 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
             .map(|a| format!("<dt>{}</dt><dd>{}</dd>", esc(&a.title), esc(&a.why_not)))
             .collect();
         out.push_str(&format!("<h3>Considered, not chosen</h3><dl class=\"alternatives\">{items}</dl>\n"));
+    }
+    if !plan.contested.is_empty() {
+        let items: String = plan.contested.iter().map(|l| format!("<li>{}</li>", esc(l))).collect();
+        out.push_str(&format!("<h3>What may not last</h3><ul>{items}</ul>\n"));
     }
     if plan.irreversible.is_empty() {
         out.push_str("<p class=\"note\">To undo all steps: <code>vsteer rollback</code>.</p>\n");

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 mod findings;
+pub mod history;
 mod numa;
 mod plan;
 // The live table is of hosts; rows are of recordings as well.

@@ -18,6 +18,16 @@ fn forecast(f: &Forecast) -> String {
         f.method, "VM", "ready", "ready, forecast", "run", "run, forecast"
     );
     for v in &f.vms {
+        if v.withheld {
+            out.push_str(&format!(
+                "   {:<22} {:>8.1}    {:<24} {:>8.1}\n",
+                one_line(&v.name),
+                100.0 * v.ready_before,
+                "no forecast, see below",
+                100.0 * v.run_before
+            ));
+            continue;
+        }
         let (r, u) = (v.ready_after, v.run_after);
         out.push_str(&format!(
             "   {:<22} {:>8.1} -> {:>8.1} [{:>5.1}, {:>5.1}] {:>9.1} -> {:>8.1} [{:>5.1}, {:>5.1}]  {:>4.0} %\n",
@@ -34,7 +44,8 @@ fn forecast(f: &Forecast) -> String {
         ));
     }
     out.push_str(&other_waits(f));
-    let waits: Vec<_> = f.vms.iter().filter_map(|v| Some((v, v.wake_p99_ns_after?))).collect();
+    let waits: Vec<_> =
+        f.vms.iter().filter(|v| !v.withheld).filter_map(|v| Some((v, v.wake_p99_ns_after?))).collect();
     if !waits.is_empty() {
         out.push_str(&format!(
             "   {:<22} {:>8}    {:<24} {:>8}    {:<24}\n",
@@ -70,7 +81,7 @@ fn other_waits(f: &Forecast) -> String {
     };
     let costop = |v: &VmForecast| v.costop_after.map(|after| (v.costop_before, after, "co-stop"));
     let mut out = String::new();
-    for v in &f.vms {
+    for v in f.vms.iter().filter(|v| !v.withheld) {
         for (before, i, what) in [costop(v), limited(v)].into_iter().flatten() {
             let before = before.map_or_else(|| "-".to_owned(), |c| format!("{:.2}", 100.0 * c));
             out.push_str(&format!(
@@ -85,22 +96,18 @@ fn other_waits(f: &Forecast) -> String {
     out
 }
 
-/// A forecast that is further off for the unchanged host, as a share, says so.
-const OFF_TOLD_FROM: f64 = 0.02;
-
 /// How far the method is off before it is corrected, where that is much.
 fn null_error(f: &Forecast) -> String {
-    let off = |v: &VmForecast| v.null_error.map_or(0.0, f64::abs);
-    match f.vms.iter().max_by(|a, b| off(a).total_cmp(&off(b))) {
-        Some(v) if off(v) >= OFF_TOLD_FROM => format!(
-            "   Without a change, {} alone would say that VM {:?} waits {:.1} points {} than it did.\n",
+    let told = |v: &VmForecast| {
+        let off = v.null_error_told().unwrap_or_default();
+        let why = if v.withheld { ": too far off for a forecast" } else { "" };
+        format!(
+            "   Without a change, {} alone would say that VM {:?} waits {off}{why}.\n",
             f.method,
-            one_line(&v.name),
-            100.0 * off(v),
-            if v.null_error.unwrap_or(0.0) > 0.0 { "more" } else { "less" }
-        ),
-        _ => String::new(),
-    }
+            one_line(&v.name)
+        )
+    };
+    f.far_off().into_iter().map(told).collect()
 }
 
 /// What is expected once the first `steps` are made, where the plan says it.
@@ -113,6 +120,7 @@ fn expected_after(p: &Plan, steps: usize) -> Option<&Forecast> {
 fn stage(before: &Forecast, now: &Forecast) -> Option<String> {
     let pairs = before.vms.iter().zip(&now.vms);
     let told: Vec<String> = pairs
+        .filter(|(_, n)| !n.withheld)
         .filter(|(b, n)| (n.ready_after.likely - b.ready_after.likely).abs() >= TOLD_FROM)
         .map(|(b, n)| {
             let (b, n, name) =
@@ -156,6 +164,9 @@ pub fn plan(p: &Plan) -> String {
     for line in &p.irreversible {
         out.push_str(&format!("  cannot be undone: {}\n", message(line)));
     }
+    for line in &p.contested {
+        out.push_str(&format!("  may not last: {}\n", message(line)));
+    }
     out.push_str(&forecast(&p.forecast));
     if !p.alternatives.is_empty() {
         out.push_str("   considered, not chosen:\n");
@@ -181,4 +192,22 @@ fn kept_first(p: &Plan) -> Option<String> {
             words.join(" ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vsteer_core::nouns::VmId;
+
+    #[test]
+    fn a_withheld_forecast_has_no_numbers_and_a_reason() {
+        let vm = VmForecast::unchanged(VmId("a".into()), "web", 0.5, 0.4);
+        let vms = vec![VmForecast { null_error: Some(0.31), ..vm }.checked(1)];
+        let text = forecast(&Forecast { method: "simulation".to_owned(), vms });
+        assert!(text.contains("40.0    no forecast, see below       50.0\n"), "{text}");
+        assert!(
+            text.contains("that VM \"web\" waits 31.0 points more than it did: too far off for a forecast."),
+            "{text}"
+        );
+    }
 }

@@ -16,6 +16,7 @@ fn host() -> HostConfig {
         kernel: "6.1".into(),
         topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: Vec::new(),
     }

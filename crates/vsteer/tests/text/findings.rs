@@ -7,7 +7,7 @@ use common::{Host, words};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use vsteer_core::diagnose::RULES;
-use vsteer_core::model::{Blame, Quantiles};
+use vsteer_core::model::{Blame, Quantiles, RanOn};
 use vsteer_core::nouns::*;
 use vsteer_core::{CpuSet, topology};
 
@@ -133,7 +133,10 @@ fn numa_hosts() -> Vec<Host> {
         h.model.pcpus.iter_mut().take(4).for_each(|p| p.busy = 0.8);
         h
     };
-    vec![remote, homeless, esxi(Some(0)), esxi(None)]
+    let mut contested = Host::new(4, 2, 0.5);
+    contested.vm("web", 2, 0.3, 0.0, 0.0).pin("web", "0,2");
+    contested.config.contenders = vec![Contender::Numad];
+    vec![remote, homeless, esxi(Some(0)), esxi(None), contested]
 }
 
 /// Xen hosts with the Credit scheduler.
@@ -159,7 +162,32 @@ fn xen_hosts() -> Vec<Host> {
     let mut driver = Host::new(2, 1, 0.5);
     driver.vm("Domain-0", 1, 0.1, 0.06, 200.0);
     driver.config.vms[0].pid = 0;
-    vec![credit(boosted, [256, 256]), credit(dead, [256, 768]), credit(driver, [256, 256])]
+    let hosts = vec![credit(boosted, [256, 256]), credit(dead, [256, 768]), credit(driver, [256, 256])];
+    let mut hosts: Vec<Host> =
+        hosts.into_iter().chain(preferring_hosts().map(|h| credit(h, [256, 256]))).collect();
+    let last = hosts.last_mut().and_then(|h| h.config.vms[0].pool.as_mut()).unwrap();
+    last.scheduler = "rtds".into();
+    hosts
+}
+
+/// Xen hosts whose domain prefers node 0: its pCPUs are full, or have room, or it may not run there, or the scheduler does not
+/// look.
+fn preferring_hosts() -> [Host; 4] {
+    let host = |busy: f64| {
+        let mut h = Host::new(4, 2, busy);
+        h.config.topology = topology::machine(2, 1, 2, 1).unwrap();
+        h.vm("web", 2, 0.4, 0.0, 0.0);
+        h.config.vms[0].threads.iter_mut().for_each(|t| t.prefers = Some(CpuSet::first(2)));
+        for t in &mut h.model.vms[0].threads {
+            t.ran_on = vec![RanOn { cpu: 1, samples: 5, run: 0.24 }, RanOn { cpu: 2, samples: 3, run: 0.16 }];
+        }
+        h
+    };
+    let mut void = host(0.5);
+    void.pin("web", "2-3");
+    let mut near = host(0.95);
+    near.model.vms[0].memory_by_node = Some(vec![(0, 1 << 30), (1, 0)]);
+    [near, host(0.5), void, host(0.5)]
 }
 
 #[test]

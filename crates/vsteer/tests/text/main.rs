@@ -15,6 +15,7 @@ mod findings;
 mod help;
 mod links;
 mod output;
+mod past;
 mod pictures;
 mod place;
 #[path = "../common/program.rs"]

@@ -74,6 +74,7 @@ impl Place {
         place.write("faulty.toml", FAULTY);
         place.write("good.toml", "[top]\ninterval = \"5s\"\n");
         std::fs::create_dir(place.path().join("empty.vsteer")).unwrap();
+        crate::past::write(&place.path().join("past"));
         place
     }
 

@@ -14,6 +14,7 @@ mod weights;
 use crate::forecast::Forecaster;
 use crate::model::HostModel;
 use crate::nouns::{HostConfig, Role, VmConfig, VmThread};
+use crate::numa::ties;
 use crate::plan::limits::Limits;
 use crate::setting;
 use crate::setting::{Change, Step};
@@ -41,21 +42,53 @@ impl Context<'_> {
         if nodes.iter().filter(|n| !n.cpus.is_empty()).count() < 2 {
             return None;
         }
-        let pages = || {
-            let by_node = self.model.vm(&vm.id)?.memory_by_node.as_ref()?;
-            let total: u64 = by_node.iter().map(|(_, bytes)| bytes).sum();
-            let much = by_node.iter().filter(|(_, bytes)| *bytes as f64 > MUCH * total as f64);
-            Some(much.map(|(node, _)| *node).collect::<CpuSet>())
-        };
-        let homes = vm.memory_nodes.clone().or_else(pages).filter(|homes| !homes.is_empty())?;
-        let cpus =
-            nodes.iter().filter(|n| homes.contains(n.id.0)).fold(CpuSet::new(), |all, n| all.union(&n.cpus));
-        (!cpus.is_empty()).then_some(cpus)
+        let bound = vm.bound_guest_nodes().or_else(|| vm.memory_nodes.clone());
+        let homes =
+            bound.or_else(|| ties::of_pages(self.model.vm(&vm.id))).filter(|homes| !homes.is_empty())?;
+        self.cpus_of(&homes)
     }
 
-    /// pCPUs that this VM may be given: those that no kernel isolates, in its CPU pool. A pin beyond the pool has no effect.
+    /// pCPUs that a thread must not leave, because memory or devices of its VM cannot follow, or are bound there; `None` if
+    /// nothing keeps it. A vCPU uses the memory of its own guest node.
+    fn kept_on(&self, vm: &VmConfig, t: &VmThread) -> Option<CpuSet> {
+        let own = t.role.vcpu().and_then(|n| vm.guest_node(n)?.host_nodes.clone());
+        let ties = || ties::of(&self.config.topology, vm, self.model.vm(&vm.id));
+        let all = || {
+            let bound = vm.memory_nodes.clone().unwrap_or_default();
+            ties().iter().fold(bound, |all, tie| all.union(&tie.nodes))
+        };
+        self.cpus_of(&own.unwrap_or_else(all))
+    }
+
+    /// pCPUs of these nodes; `None` if there are none.
+    fn cpus_of(&self, nodes: &CpuSet) -> Option<CpuSet> {
+        let of = self.config.topology.nodes().iter().filter(|n| nodes.contains(n.id.0));
+        Some(of.fold(CpuSet::new(), |all, n| all.union(&n.cpus))).filter(|cpus| !cpus.is_empty())
+    }
+
+    /// Why these steps are refused, if they take a vCPU away from the memory of its guest node.
+    fn leaves_memory(&self, steps: &[Step]) -> Option<String> {
+        steps.iter().find_map(|step| {
+            let Change::Affinity(setting::Affinity { role, from, to, .. }) = &step.change else {
+                return None;
+            };
+            let vm = self.config.vm(&step.vm)?;
+            let node = vm.guest_node(role.vcpu()?)?;
+            let near = self.cpus_of(node.host_nodes.as_ref()?)?;
+            (from.intersects(&near) && !to.intersects(&near)).then(|| {
+                format!(
+                    "{role} of VM {:?} would leave the memory of its guest NUMA node {}",
+                    vm.name, node.id
+                )
+            })
+        })
+    }
+
+    /// pCPUs that this VM may be given: those that no kernel isolates, in its CPU pool and in the cpusets of its cgroups. A pin
+    /// beyond these has no effect.
     fn usable_of(&self, vm: &VmConfig) -> CpuSet {
-        let anybodys = self.config.housekeeping();
+        let cpusets = vm.vcpus().flat_map(|t| vm.cpusets_of(t));
+        let anybodys = cpusets.fold(self.config.housekeeping(), |all, (_, cpus)| all.intersection(cpus));
         match &vm.pool {
             Some(pool) => anybodys.intersection(&pool.cpus),
             None => anybodys,
@@ -79,9 +112,6 @@ impl Context<'_> {
         cores.iter().any(|core| of(core) != of(&cores[0]))
     }
 }
-
-/// A node with more than this part of a VM's memory is a home of it.
-const MUCH: f64 = 0.2;
 
 /// A kind of change that a plan can propose.
 pub struct Action {

@@ -3,7 +3,8 @@
 //! [`crate::numa::moves`] considers all VMs of the host together. It finds the smallest set of moves after which
 //! every node has room, bursts included. The action proposes it if a VM waits on an overloaded node. On vSphere,
 //! `numa.nodeAffinity` keeps the VM and its memory on a node, and ESXi no longer moves it. Elsewhere the affinity
-//! of the threads does, and an existing memory binding follows.
+//! of the threads does, and an existing memory binding follows. A VM stays if its memory or devices could not follow:
+//! [`crate::numa::ties`].
 //!
 //! Left out: VMs on several nodes. If no moves help, `diagnose` recommends fewer vCPUs or more cores.
 
@@ -13,8 +14,7 @@ use crate::CpuSet;
 use crate::delay::is_delayed;
 use crate::nouns::{VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
-use crate::numa::moves::cannot;
-use crate::numa::moves::{Mend, Move, mend};
+use crate::numa::moves::{Mend, Move, cannot, mend, tied};
 use crate::setting;
 use crate::setting::{Change, Step};
 
@@ -56,7 +56,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         Mend::Moves { moves, .. } => moves,
         Mend::NothingToDo => return Err("every NUMA node has room".to_owned()),
         Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if relief.is_empty() => {
-            return Err(cannot(fewer_vcpus, more_cores));
+            let why = cannot(fewer_vcpus, more_cores);
+            return Err(tied(&load).map_or(why.clone(), |tied| format!("{tied}; of the other VMs, {why}")));
         }
         Mend::Cannot { relief, .. } => relief,
     };
@@ -93,7 +94,9 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
 /// Would the VM's pages not follow its threads to another node?
 fn memory_stays(c: &Context<'_>, vm: &VmConfig) -> bool {
     let balances = c.config.scheduler.as_ref().and_then(|s| s.numa_balancing);
-    !vm.manager.keeps_settings() && vm.memory_nodes.is_none() && balances != Some(true)
+    // A tied VM moves only to where its memory is already.
+    let is_there = vm.bound_guest_nodes().is_some() || !vm.fixed.is_empty();
+    !vm.manager.keeps_settings() && vm.memory_nodes.is_none() && !is_there && balances != Some(true)
 }
 
 /// `anybodys`: pCPUs that the kernel does not isolate.
@@ -112,9 +115,10 @@ fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: 
     }
     let there = |t: &VmThread| (!t.affinity.is_subset(&to.cpus)).then(|| cpus.clone());
     steps.extend(placing(vm, &there, reason));
-    // Only an existing binding changes. The kernel's NUMA balancing moves unbound memory by itself.
+    // Only an existing binding changes, and only one of the whole VM. The kernel's NUMA balancing moves unbound memory by itself.
     if let Some(bound) = &vm.memory_nodes
         && Some(bound) != nodes.as_ref()
+        && vm.bound_guest_nodes().is_none()
     {
         steps.push(step(Change::MemoryNodes(setting::MemoryNodes { from: Some(bound.clone()), to: nodes })));
     }

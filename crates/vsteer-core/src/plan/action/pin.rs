@@ -122,7 +122,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             100.0 * gain
         ));
     }
-    Ok(steps(&moved, &places, &reasons))
+    let steps = steps(&moved, &places, &reasons);
+    c.leaves_memory(&steps).map_or(Ok(steps), Err)
 }
 
 const NO_COST: &str = "the cost of a move is unknown, because this machine does not report its cache sizes; give it with \

@@ -20,7 +20,7 @@
 use super::{Action, Context, Propose, Proposed, placing};
 use crate::delay::{is_delayed, is_sleeper, kept_waiting};
 use crate::forecast::{Forecast, Forecaster, VmForecast};
-use crate::nouns::VmConfig;
+use crate::nouns::{VmConfig, VmThread};
 use crate::setting::{self, Change, Step};
 use crate::{CpuSet, Fault};
 
@@ -321,5 +321,9 @@ fn places(c: &Context<'_>, vm: &VmConfig) -> Vec<Vec<Step>> {
     let mut told: Vec<CpuSet> = sets.iter().filter(wider).cloned().collect();
     told.dedup();
     let reason = "it waits on the pCPUs of its pin, and with these all VMs together wait less";
-    told.iter().map(|to| placing(vm, &|_| Some(to.clone()), reason)).filter(|s| !s.is_empty()).collect()
+    let part = |t: &VmThread, to: &CpuSet| match c.kept_on(vm, t) {
+        Some(kept) => to.intersection(&kept).union(&t.affinity),
+        None => to.clone(),
+    };
+    told.iter().map(|to| placing(vm, &|t| Some(part(t, to)), reason)).filter(|s| !s.is_empty()).collect()
 }

@@ -86,12 +86,9 @@ fn placed(c: &Context<'_>, spacious: bool) -> Result<Vec<Step>, String> {
         steps.extend(placing(vm, &|t| t.affinity.intersects(&usable).then(|| within(t, to)), reason));
     }
     if steps.is_empty() {
-        Err("the delayed VMs have pCPUs of their own \
-        already"
-            .to_owned())
-    } else {
-        Ok(steps)
+        return Err("the delayed VMs have pCPUs of their own already".to_owned());
     }
+    c.leaves_memory(&steps).map_or(Ok(steps), Err)
 }
 
 /// Have all other VMs pCPUs there near their memory, and with `spacious` one per vCPU?

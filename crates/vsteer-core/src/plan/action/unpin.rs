@@ -3,7 +3,9 @@
 //! A person set the pin, so the action removes it only if it clearly harms. The VM waits, every allowed pCPU is busy, and the
 //! other pCPUs of its CPU pool have room for nearly all of the wait. The action leaves pCPUs that the kernel isolates alone, and
 //! VMs on them. It widens a pin within the NUMA nodes that the pin touches: memory would stay behind. Moving a VM with its memory
-//! is what `node` does.
+//! is what `node` does. Nor does a thread come to a node without bound memory of its own, if there is such memory, or to one
+//! that memory and devices that cannot follow are not on. If the guest is shown several NUMA nodes, each vCPU stays on the
+//! nodes of its own pin.
 
 use super::{Action, Context, Propose};
 use super::{Step, placing};
@@ -38,9 +40,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         }
         let anybodys = c.usable_of(vm);
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
-        let nodes = c.config.topology.nodes().iter().filter(|n| n.cpus.intersects(&pinned));
-        let same_nodes = nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus)).intersection(&anybodys);
-        let elsewhere = same_nodes.difference(&pinned);
+        let wide = |t: &VmThread| {
+            let touched =
+                if vm.guest_nodes.len() > 1 && t.role.vcpu().is_some() { &t.affinity } else { &pinned };
+            let nodes = c.config.topology.nodes().iter().filter(|n| n.cpus.intersects(touched));
+            let same_nodes = nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus)).intersection(&anybodys);
+            c.kept_on(vm, t).map_or(same_nodes.clone(), |kept| same_nodes.intersection(&kept))
+        };
+        let may = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&wide(t)));
+        let elsewhere = may.difference(&pinned);
         let room: f64 = elsewhere.iter().map(|cpu| (1.0 - busy(cpu)).max(0.0)).sum();
         let waits = seen.vcpus.ready.or(seen.vcpus.wait).unwrap_or(f64::INFINITY);
         let crowded = pinned.iter().all(|cpu| busy(cpu) > BUSY);
@@ -53,7 +61,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let reason = format!("busy: {}; idle time: {room:.1} pCPUs on {}", pcpus(&pinned), pcpus(&elsewhere));
-        let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| same_nodes.union(&t.affinity));
+        let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| wide(t).union(&t.affinity));
         steps.extend(placing(vm, &wider, &reason));
     }
     if steps.is_empty() {

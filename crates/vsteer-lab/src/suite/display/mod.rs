@@ -25,7 +25,7 @@ pub const CASE: Case = Case {
     name: "display",
     doc: "remote display: frames that can be read, per codec; a region codec beside PNG; real servers, and what they negotiate; what the harness itself takes",
     in_test: true,
-    minutes: Minutes::new(1.2, 40.0),
+    minutes: Minutes::new(0.9, 40.0),
     beside: false,
     run,
 };

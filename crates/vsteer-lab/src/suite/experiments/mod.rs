@@ -24,7 +24,7 @@ pub const CASE: Case = Case {
     name: "experiments",
     doc: "error rates as claimed, at most 1 % and 10 ms of a run for the harness, killed and resumed with every run accounted for",
     in_test: true,
-    minutes: Minutes::new(2.0, 45.0),
+    minutes: Minutes::new(1.2, 45.0),
     beside: false,
     run,
 };

@@ -19,7 +19,7 @@ use vsteer_core::nouns::{HostConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::random::Random;
 use vsteer_core::setting::Change;
-use vsteer_core::stats::mean;
+use vsteer_core::stats::{mean, quantile};
 use vsteer_core::topology::Parts;
 use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
 use vsteer_record::Recording;
@@ -205,6 +205,13 @@ fn harm(planned: &Planned, ran: &[Ran]) -> Result<(f64, Option<String>), Fault> 
     Ok((worst, told))
 }
 
+/// How far the forecast is off for the host as the plan found it, per vCPU, of each VM.
+fn null_errors(plan: &Plan) -> Vec<f64> {
+    let unchanged = plan.on_the_way.first().map_or(&plan.forecast, |stage| &stage.forecast);
+    let vcpus = |vm: &VmId| plan.parent.vm(vm).map_or(1, |vm| vm.vcpu_count().max(1)) as f64;
+    unchanged.vms.iter().filter_map(|f| Some(f.null_error?.abs() / vcpus(&f.vm))).collect()
+}
+
 /// Judges the default plans of all hosts.
 ///
 /// # Errors
@@ -212,10 +219,11 @@ fn harm(planned: &Planned, ran: &[Ran]) -> Result<(f64, Option<String>), Fault> 
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let seeds: Vec<u64> = (0..HOSTS).map(|i| bench.seed * 1_000 + i).collect();
     let ran = boots(bench, "kernel", &seeds.iter().map(|seed| as_it_is(*seed)).collect::<Vec<_>>())?;
-    let mut planned = Vec::new();
+    let (mut planned, mut off) = (Vec::new(), Vec::new());
     for seed in seeds {
         let (config, model) = recorded(&ran, &case(seed))?;
         let plan = default_plan(&config, &model)?;
+        off.extend(null_errors(&plan));
         if !plan.steps.is_empty() {
             planned.push(Planned { seed, plan });
         }
@@ -239,5 +247,9 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
         ),
     );
     let told = |(p, (worst, harm)): &(&Planned, (f64, Option<String>))| json!({ "seed": p.seed, "plan": p.plan.title, "largest_growth": worst, "harm": harm });
-    Ok(json!({ "hosts": HOSTS, "planned": judged.iter().map(told).collect::<Vec<_>>() }))
+    let at = |part| quantile(&off, part);
+    let null_errors = json!({ "vms": off.len(), "0.5": at(0.5), "0.75": at(0.75), "0.95": at(0.95) });
+    Ok(
+        json!({ "hosts": HOSTS, "null_error_quantiles": null_errors, "planned": judged.iter().map(told).collect::<Vec<_>>() }),
+    )
 }

@@ -31,7 +31,7 @@ pub const CASE: Case = Case {
     name: "hostile",
     doc: "another user's processes, sockets, folders and files cannot hang, mislead or misuse vsteer as root",
     in_test: true,
-    minutes: Minutes::new(1.5, 5.0),
+    minutes: Minutes::new(1.2, 5.0),
     beside: true,
     run,
 };

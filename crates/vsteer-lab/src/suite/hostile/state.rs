@@ -55,6 +55,7 @@ fn plan(t: &Trial, how: How, (from, to): (&str, &str)) -> Result<String, Fault> 
         topology: Topology::new(parts)
             .map_err(|e| Fault::io(e.to_string(), &std::io::Error::other("topology")))?,
         cgroups: CgroupLayout::None,
+        contenders: Vec::new(),
         scheduler: None,
         vms: Vec::new(),
     };

@@ -39,10 +39,10 @@ impl On<'_> {
             "systemctl is-active vsteer-record; systemctl is-enabled vsteer-record; pgrep -x vsteer",
             |r| r.out == "inactive\ndisabled",
         )?;
-        for unit in ["vsteer-record.service", "vsteer-steer@web.service"] {
+        for (unit, most) in EXPOSURE {
             let script = format!("systemd-analyze security {unit} | sed -n 's/.*: \\([0-9.]*\\) .*/\\1/p'");
-            self.claim(&format!("systemd rates the exposure of {unit} at most {EXPOSURE}"), &script, |r| {
-                r.out.parse::<f64>().is_ok_and(|e| e > 0.0 && e <= EXPOSURE)
+            self.claim(&format!("systemd rates the exposure of {unit} at most {most}"), &script, |r| {
+                r.out.parse::<f64>().is_ok_and(|e| e > 0.0 && e <= most)
             })?;
         }
         Ok(())

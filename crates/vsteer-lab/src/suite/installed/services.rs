@@ -32,7 +32,50 @@ virsh -q vcpupin spin 0 0 && virsh -q vcpupin tick 0 0
 systemd-run -q --unit=requests sh /root/requests.sh
 systemctl start vsteer-steer@web"#;
 
+/// A program that asks the service on its socket. It is in Perl, which every Debian has.
+const ASK: &str = r#"cat > /usr/local/bin/ask <<'END'
+#!/usr/bin/perl
+use IO::Socket::UNIX;
+my $s = IO::Socket::UNIX->new(Peer => "/run/vsteer/serve.sock") or die "cannot connect: $!\n";
+print $s "GET $ARGV[0] HTTP/1.0\r\nHost: localhost\r\n\r\n";
+$s->flush;
+print while <$s>;
+END
+chmod 755 /usr/local/bin/ask; usermod -aG vsteer admin"#;
+
 impl On<'_> {
+    /// The service: who may ask on its socket, and what its threads may do.
+    pub(super) fn serves(&mut self) -> Result<(), Fault> {
+        self.host.run(ASK)?;
+        self.claim_within(
+            60.0,
+            "the service starts, and says so once it observes",
+            "systemctl start vsteer-serve && systemctl is-active vsteer-serve && stat -c '%A %U %G' /run/vsteer/serve.sock",
+            |r| r.out == "active\nsrw-rw---- root vsteer",
+        )?;
+        let names_both =
+            |r: &Ran| r.is_ok() && r.out.contains("vm=\"spin\"") && r.out.contains("vm=\"tick\"");
+        // In a new session: the groups of one that exists are those of its login.
+        self.claim(
+            "a member of group vsteer reads metrics of both VMs",
+            "runuser -u admin -- ask /metrics",
+            names_both,
+        )?;
+        self.claim_as("plain", "another user does not", "ask /metrics", |r| {
+            !r.is_ok() && r.err.contains("Permission denied")
+        })?;
+        let threads = "for t in /proc/$(systemctl show -P MainPID vsteer-serve)/task/*; do echo $(cat $t/comm) $(sed -n 's/^CapEff:\t//p' $t/status); done | grep -v '^observe ' | sed 's/.* //' | sort -u";
+        self.claim("threads that answer clients have no capability", threads, |r| {
+            r.out == "0000000000000000"
+        })?;
+        self.claim(
+            "stopped, it leaves no socket",
+            "systemctl stop vsteer-serve; systemctl show -P Result vsteer-serve; ls /run/vsteer",
+            |r| r.out == "success",
+        )?;
+        Ok(())
+    }
+
     pub(super) fn records(&mut self) -> Result<(), Fault> {
         self.claim_within(
             90.0,

@@ -168,7 +168,10 @@ impl Drop for Run {
 }
 
 /// A figure of `/proc/PID/status`, in bytes.
-fn memory(pid: i32, key: &str) -> Result<u64, Fault> {
+///
+/// # Errors
+/// The process is gone.
+pub fn memory(pid: i32, key: &str) -> Result<u64, Fault> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).map_err(|e| Fault::io(format!("reading {path}"), &e))?;
     let value =
@@ -178,12 +181,16 @@ fn memory(pid: i32, key: &str) -> Result<u64, Fault> {
 }
 
 /// The kernel counts how long eBPF programs run while this value lives.
-struct BpfStats(String);
+pub struct BpfStats(String);
 
 impl BpfStats {
     const FILE: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-    fn on() -> Result<BpfStats, Fault> {
+    /// Starts the counting.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn on() -> Result<BpfStats, Fault> {
         let failed = |e: std::io::Error| Fault::io(format!("writing {}", BpfStats::FILE), &e);
         let former = std::fs::read_to_string(BpfStats::FILE).map_err(failed)?;
         std::fs::write(BpfStats::FILE, "1").map_err(failed)?;
@@ -198,7 +205,7 @@ impl Drop for BpfStats {
 }
 
 /// The eBPF programs that a process holds, by number in the kernel: how often they ran, and how long, ns.
-fn programs(pid: i32) -> Vec<(String, u64, u64)> {
+pub fn programs(pid: i32) -> Vec<(String, u64, u64)> {
     let mut programs = BTreeMap::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();

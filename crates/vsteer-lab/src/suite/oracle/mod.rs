@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn distributions_that_differ_are_told() {
-        let mut row = vec![0; vsteer_core::nouns::HISTOGRAM_BUCKETS];
+        let mut row = vec![0_u64; vsteer_core::nouns::HISTOGRAM_BUCKETS];
         row[usize::from(Histogram::bucket_of(100_000))] = 3;
         let counted =
             ThreadCounters { wake_latency: Some(Histogram::from_row(&row)), ..ThreadCounters::default() };

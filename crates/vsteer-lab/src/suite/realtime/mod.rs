@@ -43,7 +43,7 @@ pub const EMULATED: Case = Case {
     name: "realtime-emulated",
     doc: "by a policy of sched_ext: the tables of VIT, expiry to running, shares, costs, faults, in exact virtual time",
     in_test: true,
-    minutes: Minutes::new(3.0, 120.0),
+    minutes: Minutes::new(3.5, 121.0),
     beside: true,
     run: emulated::run,
 };

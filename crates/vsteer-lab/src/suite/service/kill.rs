@@ -23,7 +23,7 @@ pub const CASE: Case = Case {
     name: "steer",
     doc: "weights that vsteer steer has set return when it is interrupted or killed, with its watchdog or without",
     in_test: true,
-    minutes: Minutes::new(2.5, 2.5),
+    minutes: Minutes::new(2.0, 2.5),
     beside: false,
     run,
 };

@@ -31,6 +31,7 @@ fn model(ready: &[Option<f64>]) -> HostModel {
         wake_latency: None,
         ready_spell: None,
         last_cpu: None,
+        ran_on: Vec::new(),
     };
     let vm = VmModel {
         id: VmId("a".into()),
@@ -97,7 +98,7 @@ fn percentiles_of_few_wake_ups_do_not_count() {
     let mut model = model(&[Some(0.2)]);
     let quantiles = |count| Quantiles { count, p50_ns: 1e6, p95_ns: 1e6, p99_ns: 1e6, max_ns: 1e6 };
     let mut got = [got(0, 0.2)];
-    got[0].wake = Histogram::from_row(&[0, 0, 0, 0, 0, 0, 0, 0, 2000]);
+    got[0].wake = Histogram::from_row(&[0, 0, 0, 0, 0, 0, 0, 0, 2000_u64]);
     model.vms[0].threads[0].wake_latency = Some(quantiles(999));
     assert_eq!(calibration(&got, &model).wake_p99, None);
     model.vms[0].threads[0].wake_latency = Some(quantiles(1000));
@@ -135,6 +136,7 @@ fn a_later_recording_is_of_the_same_threads() {
             kernel: "6.12".into(),
             topology: machine(1, 1, 1, 1).unwrap(),
             cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
             scheduler: None,
             vms: vec![VmConfig { threads, ..VmConfig::new(VmId("a".into()), "a", 1) }],
         }

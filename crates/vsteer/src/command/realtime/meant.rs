@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
 use vsteer_core::{Fault, FaultKind, limits};
 use vsteer_host::kvm::inventory::{is_named, is_of_process};
-use vsteer_host::kvm::processes::may_be_a_persons;
 use vsteer_host::linux::task;
+use vsteer_host::linux::task::may_be_a_persons;
 use vsteer_host::root::Root;
 use vsteer_record::trusted;
 

@@ -74,7 +74,7 @@ impl Desk {
     /// VMs are kept first from here on: says so, to systemd too where it started this.
     pub fn ready(&self) {
         eprintln!("{READY}");
-        crate::service_manager::ready();
+        vsteer_host::service_manager::ready();
     }
 }
 

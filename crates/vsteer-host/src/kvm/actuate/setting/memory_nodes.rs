@@ -16,8 +16,14 @@ definition, which takes effect at the next start";
 const NOT_LIBVIRTS: &str =
     "vsteer cannot change the memory binding of a running QEMU: start it with host-nodes=";
 
+const ONE_BY_ONE: &str = "the memory of the guest's NUMA nodes is bound one by one, and a binding of the whole VM does not move \
+it: change nodeset of each <memnode> in the definition, and the pins of its vCPUs with it";
+
 impl KvmSetting for MemoryNodes {
     fn live(&self, asked: &Asked<'_>) -> Able {
+        if asked.vm.bound_guest_nodes().is_some() {
+            return Err(ONE_BY_ONE);
+        }
         if !asked.of_libvirt {
             return Err(NOT_LIBVIRTS);
         }
@@ -26,6 +32,10 @@ impl KvmSetting for MemoryNodes {
             Some("restrictive") => Ok(()),
             _ => Err(NOT_RESTRICTIVE),
         }
+    }
+
+    fn defined(&self, asked: &Asked<'_>) -> Able {
+        if asked.vm.bound_guest_nodes().is_some() { Err(ONE_BY_ONE) } else { Ok(()) }
     }
 
     fn current(&self, host: &mut KvmHost, _: &Subject, step: &Step) -> Result<Change, Fault> {
@@ -47,7 +57,12 @@ impl KvmSetting for MemoryNodes {
     }
 
     fn parts(&self, xml: &str) -> Result<Vec<Part>, String> {
-        let mode = xml::parse(xml)?.memory_mode.filter(|m| is_word(m)).unwrap_or_else(|| "strict".into());
+        let domain = xml::parse(xml)?;
+        // The definition may bind them where the running VM does not.
+        if domain.guest_nodes.iter().any(|node| node.host_nodes.is_some()) {
+            return Err(ONE_BY_ONE.to_owned());
+        }
+        let mode = domain.memory_mode.filter(|m| is_word(m)).unwrap_or_else(|| "strict".into());
         let element = self.to.as_ref().map(|nodes| format!("<memory mode='{mode}' nodeset='{nodes}'/>"));
         Ok(vec![Part::new("numatune", "memory", element.into_iter().collect())])
     }

@@ -4,7 +4,7 @@ use crate::actuate::Part;
 use crate::kvm::definition::{self, put};
 use proptest::prelude::*;
 use vsteer_core::CpuSet;
-use vsteer_core::nouns::{CpuWeight, GuestTopology, Quota, Role, SchedClass, Tid};
+use vsteer_core::nouns::{CpuWeight, GuestNode, GuestTopology, Quota, Role, SchedClass, Tid, VmConfig, VmId};
 use vsteer_core::setting::{self, Change, QuotaScope};
 
 fn changed(xml: &str, change: &Change) -> Result<(String, Vec<Part>), String> {
@@ -60,6 +60,31 @@ fn parents_that_are_missing_or_empty_are_made() {
     assert_eq!(crate::kvm::xml::parse(&text).unwrap().topology, Some(to));
     let wrong = GuestTopology { sockets: 1, cores: 2, threads: 1 };
     assert!(changed(XML, &Change::Topology(setting::Topology { from: None, to: wrong })).is_err());
+}
+
+/// `<memory nodeset=…>` would leave the memory of each `<cell>` where its `<memnode>` says.
+#[test]
+fn memory_that_is_bound_by_guest_nodes_is_not_bound_as_a_whole() {
+    let nodes = setting::MemoryNodes { from: None, to: Some(CpuSet::single(1)) };
+    let cells = XML.replace(
+        "<numatune/>",
+        "<numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune><cpu><numa><cell id='0' memory='1'/></numa></cpu>",
+    );
+    let refused = changed(&cells, &Change::MemoryNodes(nodes.clone())).unwrap_err();
+    assert!(refused.contains("one by one") && refused.contains("<memnode>"), "{refused}");
+    let unbound = cells.replace("<memnode cellid='0' mode='strict' nodeset='0'/>", "");
+    assert!(changed(&unbound, &Change::MemoryNodes(nodes.clone())).is_ok());
+    let mut vm = VmConfig::new(VmId("a".into()), "a", 1);
+    let able = |vm: &VmConfig| {
+        let asked = super::Asked { vm, seen: None, of_libvirt: true };
+        let setting: &dyn super::KvmSetting = &nodes;
+        [setting.live(&asked), setting.defined(&asked)]
+    };
+    assert!(able(&vm)[0].is_err_and(|why| why.contains("restrictive")) && able(&vm)[1].is_ok());
+    let vcpus = CpuSet::first(1);
+    vm.guest_nodes =
+        vec![GuestNode { id: 0, vcpus, memory_bytes: None, host_nodes: Some(CpuSet::single(0)) }];
+    assert!(able(&vm).iter().all(|able| able.is_err_and(|why| why.contains("one by one"))));
 }
 
 fn any_change() -> impl Strategy<Value = Change> {

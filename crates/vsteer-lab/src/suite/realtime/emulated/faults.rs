@@ -98,6 +98,18 @@ impl Boot {
         Ok(())
     }
 
+    /// Threads of hardly any weight run now and then, and so the policy goes on.
+    pub(super) fn starved(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
+        let said = self.said("starved")?;
+        let (seconds, light) = (said["seconds"].as_f64().unwrap_or(0.0), of(&said, "light", "cpu_s"));
+        findings.claim(
+            format!("{kernel}: three vCPUs of weight 1 beside a VM of weight 10,000 all run, and the policy goes on"),
+            seconds > 110.0 && light > 0.0 && light < 0.02 * seconds,
+            format!("for {seconds:.0} s, of which they had {light:.2}; {}", said["fault"]["cause"]),
+        );
+        Ok(())
+    }
+
     /// An observer counts while the policy schedules.
     pub(super) fn counted(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
         for (name, beside) in COUNTED.iter().zip(["a VM that computes", "nobody"]) {

@@ -68,6 +68,7 @@ fn of_kernel(
     two.shares(kernel, findings, found)?;
     two.quotas(kernel, findings, found)?;
     two.faults(kernel, findings)?;
+    boot(jobs::starved()?, "realtime-starved")?.starved(kernel, findings)?;
     if !bench.full {
         return Ok(());
     }

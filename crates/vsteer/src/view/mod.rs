@@ -1,19 +1,29 @@
 //! The live table: esxtop's CPU screen for this host, in a terminal.
 //!
-//! Keys are esxtop's where it has one. Every update derives the table from raw samples; pausing stops the view, not the
+//! ```text
+//! keys   keys and the mouse      saved   columns that a person chose, in vsteer.toml
+//! ```
+//!
+//! Every update derives the table from raw samples; pausing stops the view, not the
 //! counting.
+
+mod keys;
+mod saved;
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
 use crate::source::{Failed, Several, need_vms, only_watch, open_host};
 use crate::text::{COLUMNS, COLUMNS_HELP, Row, host_rows, node_rows, one_line, shown, vm_rows};
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use keys::{KEYS, Typing, clicked, pressed};
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture, Event, KeyEventKind};
+use ratatui::crossterm::execute;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
@@ -35,15 +45,6 @@ const HOST: u16 = 14;
 /// How often to check for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-const KEYS: &str = "\
-  up/down, j/k   select            e, Enter   expand or close a VM
-  E              expand all        left/right sort by another column
-  r              reverse order     /          filter by name (Esc clears)
-  p, c           pCPUs on or off   b          blame of the selected VM
-  space          pause             s          settings of the selected VM
-  h, ?           this help         + -        longer or shorter interval
-  q, Ctrl-C      end";
-
 /// A host and what was seen of it last.
 #[derive(Default)]
 struct Shown {
@@ -63,10 +64,17 @@ struct View {
     hosts: Vec<Shown>,
     expanded: BTreeSet<(usize, String)>,
     all_expanded: bool,
-    sort: usize,
+    /// The column that rows are sorted by; `None`: the name.
+    sort: Option<usize>,
     reverse: bool,
     filter: String,
-    typing: bool,
+    typing: Option<Typing>,
+    /// What was typed for the interval.
+    typed: String,
+    /// The row of the column chooser, while it is open.
+    choosing: Option<usize>,
+    /// What came of saving the columns.
+    saved: Option<Result<PathBuf, Fault>>,
     pcpus: bool,
     blame: bool,
     settings: bool,
@@ -76,6 +84,9 @@ struct View {
     /// How many columns there is room for.
     room: usize,
     table: TableState,
+    /// Where the table was drawn, and its headings: from and to which column of the screen, and what they sort by.
+    area: Rect,
+    headings: Vec<(u16, u16, Option<usize>)>,
     notes: Vec<String>,
     look: Look,
 }
@@ -257,10 +268,13 @@ impl View {
             hosts,
             expanded: BTreeSet::new(),
             all_expanded: false,
-            sort: 2,
+            sort: Some(2),
             reverse: false,
             filter: String::new(),
-            typing: false,
+            typing: None,
+            typed: String::new(),
+            choosing: None,
+            saved: None,
             pcpus: true,
             blame: false,
             settings: false,
@@ -269,9 +283,16 @@ impl View {
             interval: a.interval,
             room: COLUMNS.len(),
             table: TableState::default().with_selected(0),
+            area: Rect::default(),
+            headings: Vec::new(),
             notes,
             look,
         }
+    }
+
+    /// Rows on one page of the table.
+    fn page(&self) -> isize {
+        isize::from(self.area.height.cast_signed()).saturating_sub(2).max(1)
     }
 
     fn is_several(&self) -> bool {
@@ -297,12 +318,19 @@ impl View {
 }
 
 fn show(view: &mut View, feed: &mut dyn Feed, interrupt: &Interrupt) -> Result<(), Fault> {
-    crate::interrupt::at_end(Some(ratatui::restore));
+    crate::interrupt::at_end(Some(restore));
     let mut terminal = ratatui::init();
+    // A terminal without a mouse ignores it.
+    let _ = execute!(std::io::stdout(), EnableMouseCapture);
     let result = live(&mut terminal, view, feed, interrupt);
     crate::interrupt::at_end(None);
-    ratatui::restore();
+    restore();
     result
+}
+
+fn restore() {
+    let _ = execute!(std::io::stdout(), DisableMouseCapture);
+    ratatui::restore();
 }
 
 fn live(
@@ -325,11 +353,14 @@ fn live(
         if event::poll(wait).map_err(failed)? {
             // Also where the window has another size.
             stale = true;
-            if let Event::Key(key) = event::read().map_err(failed)?
-                && key.kind == KeyEventKind::Press
-                && pressed(view, key.code, key.modifiers)
-            {
-                return Ok(());
+            match event::read().map_err(failed)? {
+                Event::Key(key)
+                    if key.kind == KeyEventKind::Press && pressed(view, key.code, key.modifiers) =>
+                {
+                    return Ok(());
+                }
+                Event::Mouse(mouse) => clicked(view, mouse),
+                _ => {}
             }
             continue;
         }
@@ -348,56 +379,6 @@ fn live(
     }
 }
 
-/// Handles a key; true ends the view.
-fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
-    if key == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL) {
-        return true;
-    }
-    if view.typing {
-        match key {
-            KeyCode::Enter => view.typing = false,
-            KeyCode::Esc => (view.typing, view.filter) = (false, String::new()),
-            KeyCode::Backspace => drop(view.filter.pop()),
-            KeyCode::Char(c) => view.filter.push(c),
-            _ => {}
-        }
-        return false;
-    }
-    if view.help {
-        view.help = false;
-        return false;
-    }
-    let selected = view.table.selected().unwrap_or(0);
-    match key {
-        KeyCode::Char('q') => return true,
-        KeyCode::Char('h' | '?') => view.help = true,
-        KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
-        KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
-        KeyCode::Left => view.sort = beside(view, false),
-        KeyCode::Right => view.sort = beside(view, true),
-        KeyCode::Char('r') => view.reverse = !view.reverse,
-        KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
-        KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
-        KeyCode::Char('b') => view.blame = !view.blame,
-        KeyCode::Char('s') => view.settings = !view.settings,
-        KeyCode::Char(' ') => view.paused = !view.paused,
-        KeyCode::Char('/') => view.typing = true,
-        KeyCode::Esc => view.filter.clear(),
-        KeyCode::Char('+') => view.interval = (view.interval * 2).min(Duration::from_secs(60)),
-        KeyCode::Char('-') => view.interval = (view.interval / 2).max(Duration::from_millis(250)),
-        KeyCode::Char('e') | KeyCode::Enter => {
-            if let Some((place, row)) = visible(view).get(selected) {
-                let group = (*place, row.group.clone());
-                if !view.expanded.remove(&group) {
-                    view.expanded.insert(group);
-                }
-            }
-        }
-        _ => {}
-    }
-    false
-}
-
 /// The columns to show.
 fn columns(view: &View) -> Vec<usize> {
     let rows: Vec<Row> = view.models().flat_map(|(_, model)| vm_rows(model)).collect();
@@ -412,12 +393,12 @@ fn columns(view: &View) -> Vec<usize> {
 /// shown, the first column.
 fn beside(view: &View, right: bool) -> usize {
     let there = columns(view);
-    let next = match there.iter().position(|i| *i == view.sort) {
+    let next = match there.iter().position(|i| Some(*i) == view.sort) {
         Some(at) if right => there.get(at + 1),
         Some(at) => at.checked_sub(1).and_then(|at| there.get(at)),
         None => there.first(),
     };
-    next.copied().unwrap_or(view.sort)
+    next.copied().or(view.sort).unwrap_or(2)
 }
 
 /// The rows to show, VMs of all hosts sorted, each followed by its parts where expanded.
@@ -430,7 +411,7 @@ fn visible(view: &View) -> Vec<Placed> {
     let is_wanted = |(_, r): &&Placed| r.depth == 0 && r.name.to_lowercase().contains(&wanted);
     let mut groups: Vec<&Placed> = rows.iter().filter(is_wanted).collect();
     groups.sort_by(|(_, a), (_, b)| {
-        let value = |r: &Row| r.values[view.sort].unwrap_or(f64::NEG_INFINITY);
+        let value = |r: &Row| view.sort.map_or(0.0, |by| r.values[by].unwrap_or(f64::NEG_INFINITY));
         let order = value(b).total_cmp(&value(a)).then_with(|| a.name.cmp(&b.name));
         if view.reverse { order.reverse() } else { order }
     });
@@ -491,13 +472,22 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     ])
     .areas(f.area());
 
-    f.render_widget(Paragraph::new(Span::styled(title(view), BOLD)), head);
+    // How vsteer counts, and whether the view stands still, is visible however narrow the terminal is.
+    let state = state(view);
+    let right = Constraint::Length(u16::try_from(state.chars().count()).unwrap_or(u16::MAX));
+    let [left, right] = Layout::horizontal([Constraint::Min(0), right]).areas(head);
+    f.render_widget(Paragraph::new(Span::styled(title(view), BOLD)), left);
+    let style = if view.paused { BOLD.add_modifier(Modifier::REVERSED) } else { BOLD };
+    f.render_widget(Paragraph::new(Span::styled(state, style)), right);
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
     draw_table(f, table, &rows, view);
     f.render_widget(Paragraph::new(about), below);
     f.render_widget(Paragraph::new(foot_text(view)).style(view.look.fg(Color::DarkGray)), foot);
     if view.help {
         draw_help(f);
+    }
+    if let Some(at) = view.choosing {
+        draw_chooser(f, view, at);
     }
 }
 
@@ -536,18 +526,21 @@ fn title(view: &View) -> String {
         1 => String::new(),
         n => format!("{} of {}  ", models.len(), counted(n, "host")),
     };
-    let mut collectors: Vec<&str> = models.iter().map(|m| m.collector.as_str()).collect();
-    collectors.sort_unstable();
-    collectors.dedup();
     format!(
-        "vsteer top  {}  {hosts}{}  {} {busy} busy  every {} s  {}{}",
+        "vsteer top  {}  {hosts}{}  {} {busy} busy  every {} s",
         crate::clock::text(newest),
         counted(vms, "VM"),
         counted(pcpus, "pCPU"),
         view.interval.as_secs_f64(),
-        collectors.join(", "),
-        if view.paused { "   PAUSED" } else { "" }
     )
+}
+
+/// The collectors, and whether the view is paused.
+fn state(view: &View) -> String {
+    let mut collectors: Vec<&str> = view.models().map(|(_, m)| m.collector.as_str()).collect();
+    collectors.sort_unstable();
+    collectors.dedup();
+    format!(" {}{}", collectors.join(", "), if view.paused { "  PAUSED" } else { "" })
 }
 
 fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
@@ -555,7 +548,7 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
     let several = view.is_several();
     let heading = |i: &usize| {
         let c = COLUMNS[*i];
-        let mark = if *i != view.sort {
+        let mark = if Some(*i) != view.sort {
             ""
         } else if view.reverse {
             "^"
@@ -565,6 +558,8 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
         format!("{:>9}", format!("{mark}{c}"))
     };
     let names = if several { vec!["HOST".to_owned(), "NAME".to_owned()] } else { vec!["NAME".to_owned()] };
+    view.area = area;
+    view.headings = places(area, &shown, several);
     let heading: Vec<String> = names.into_iter().chain(shown.iter().map(heading)).collect();
     let hosts = &view.hosts;
     let lines = rows.iter().map(|(place, r)| {
@@ -585,13 +580,54 @@ fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Placed], view: &mut View) {
     f.render_stateful_widget(widget, area, &mut view.table);
 }
 
+/// Where the headings are. Columns have fixed widths at the right, and the name has the rest.
+fn places(area: Rect, shown: &[usize], several: bool) -> Vec<(u16, u16, Option<usize>)> {
+    let all = u16::try_from(shown.len()).unwrap_or(0) * (COLUMN + 1);
+    let begin = area.right().saturating_sub(all);
+    let name = (area.x + if several { HOST + 1 } else { 0 }, begin, None);
+    let columns = (0_u16..).zip(shown).map(|(n, by)| {
+        let from = begin + n * (COLUMN + 1);
+        (from, from + COLUMN + 1, Some(*by))
+    });
+    std::iter::once(name).chain(columns).collect()
+}
+
+/// The list of columns: which are shown, and in which order.
+fn draw_chooser(f: &mut Frame<'_>, view: &View, at: usize) {
+    let chosen = if view.look.columns.is_empty() { columns(view) } else { view.look.columns.clone() };
+    let line = |(i, name): (usize, &&str)| {
+        let place = chosen.iter().position(|c| *c == i).map_or("  ".to_owned(), |n| format!("{:>2}", n + 1));
+        let style = if i == at { view.look.selected() } else { Style::new() };
+        Line::styled(format!(" {place}  {name:<10}"), style)
+    };
+    let mut lines: Vec<Line<'_>> = COLUMNS.iter().enumerate().map(line).collect();
+    let about = match &view.saved {
+        None => "space shows or hides   a automatic   w save   Esc close".to_owned(),
+        Some(Ok(file)) => format!("saved to {}", one_line(&file.display().to_string())),
+        Some(Err(fault)) => one_line(&fault.to_string()),
+    };
+    lines.push(Line::raw(""));
+    lines.push(Line::raw(format!(" {about}")));
+    let height = u16::try_from(lines.len()).unwrap_or(20) + 2;
+    let area = f.area().centered(Constraint::Length(60), Constraint::Length(height));
+    // A small terminal shows the part around the selected line.
+    let room = usize::from(area.height.saturating_sub(2));
+    let scroll = u16::try_from((at + 4).saturating_sub(room)).unwrap_or(0);
+    f.render_widget(Clear, area);
+    let title = " columns, in their order ";
+    f.render_widget(Paragraph::new(lines).scroll((scroll, 0)).block(Block::bordered().title(title)), area);
+}
+
 fn foot_text(view: &View) -> String {
+    if view.typing == Some(Typing::Interval) {
+        return format!("interval in seconds: {}_", view.typed);
+    }
     let lost = view.hosts.iter().find_map(trouble);
-    match (view.typing, view.filter.is_empty(), lost.as_ref().or(view.notes.first())) {
+    match (view.typing.is_some(), view.filter.is_empty(), lost.as_ref().or(view.notes.first())) {
         (true, ..) => format!("filter: {}_", view.filter),
         (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
         (_, _, Some(note)) => note.clone(),
-        _ => "h help   e expand   left/right sort   / filter   b blame   s settings   q quit".to_owned(),
+        _ => "h help   e expand   / filter   b blame   i settings   f columns   q quit".to_owned(),
     }
 }
 
@@ -728,6 +764,7 @@ mod tests {
             kernel: "6.18".into(),
             topology: Topology::new(parts).unwrap(),
             cgroups: CgroupLayout::V2,
+            contenders: Vec::new(),
             scheduler: None,
             vms: Vec::new(),
         };

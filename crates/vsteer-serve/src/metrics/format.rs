@@ -1,0 +1,194 @@
+//! The three forms of the exposition, and which one a client asks for.
+
+use super::histograms::{SCHEMA, classic, native, sum_s};
+use super::{Metric, Series, View};
+use crate::seen::Seen;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, MetricEncoder, NativeHistogram, NativeHistogramBuckets, NoLabelSet,
+    prometheus_protobuf, prometheus_text, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use vsteer_core::nouns::Histogram;
+
+/// A form of the exposition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// Prometheus' own text.
+    Text,
+    /// OpenMetrics' text.
+    OpenMetrics,
+    /// Prometheus' protobuf, with native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// Its media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        }
+    }
+
+    /// The form that an `Accept` header asks for most; text if it names none of ours.
+    pub fn accepted(header: Option<&str>) -> Format {
+        let mut best = (0.0, Format::Text);
+        for range in header.unwrap_or_default().split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default();
+            let parameters: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
+            let of = |name: &str| parameters.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+            let format = match media {
+                "application/vnd.google.protobuf"
+                    if of("encoding").is_none_or(|e| e == "delimited")
+                        && of("proto").is_none_or(|p| p == "io.prometheus.client.MetricFamily") =>
+                {
+                    Format::Protobuf
+                }
+                "application/openmetrics-text"
+                    if of("version").is_none_or(|v| v == "1.0.0" || v == "0.0.1") =>
+                {
+                    Format::OpenMetrics
+                }
+                "text/plain" | "text/*" | "*/*" => Format::Text,
+                _ => continue,
+            };
+            let weight = of("q").map_or(1.0, |q| q.parse().unwrap_or(0.0));
+            if weight > best.0 {
+                best = (weight, format);
+            }
+        }
+        best.1
+    }
+}
+
+/// What was seen, as metrics.
+///
+/// # Panics
+/// Never: writing into memory does not fail.
+pub fn render(seen: &Arc<Seen>, metrics: &'static [&'static [Metric]], format: Format) -> Vec<u8> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Exposition { seen: Arc::clone(seen), metrics }));
+    let mut out = String::new();
+    match format {
+        Format::Text => prometheus_text::encode(&mut out, &registry).expect("a string takes all"),
+        Format::OpenMetrics => text::encode(&mut out, &registry).expect("a string takes all"),
+        Format::Protobuf => {
+            return prometheus_protobuf::encode_to_vec(&registry).expect("memory takes all");
+        }
+    }
+    out.into_bytes()
+}
+
+#[derive(Debug)]
+struct Exposition {
+    seen: Arc<Seen>,
+    metrics: &'static [&'static [Metric]],
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let view = View::of(&self.seen);
+        self.metrics.iter().copied().flatten().try_for_each(|metric| one(&view, metric, &mut encoder))
+    }
+}
+
+/// One metric. Without a series nothing of it is written.
+fn one(view: &View<'_>, metric: &Metric, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let unit = (!metric.unit.is_empty()).then(|| match metric.unit {
+        "seconds" => Unit::Seconds,
+        "bytes" => Unit::Bytes,
+        other => Unit::Other(other.to_owned()),
+    });
+    let family = RefCell::new(Family::NotBegun { encoder, metric, unit: unit.as_ref() });
+    let result = Cell::new(Ok(()));
+    let add = |series: &dyn Fn(&mut MetricEncoder<'_>) -> Result<(), std::fmt::Error>| {
+        if let Err(e) = family.borrow_mut().begun().and_then(series) {
+            result.set(Err(e));
+        }
+    };
+    (metric.of)(
+        view,
+        &mut Series {
+            number: &mut |labels, value| {
+                add(&|family| match metric.kind {
+                    MetricType::Info => family.encode_info(&labels),
+                    MetricType::Counter => {
+                        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)
+                    }
+                    _ => family.encode_family(&labels)?.encode_gauge(&value),
+                });
+            },
+            histogram: &mut |labels, h| {
+                add(&|family| encode_histogram(&mut family.encode_family(&labels)?, h));
+            },
+        },
+    );
+    result.into_inner()
+}
+
+/// The head of a metric is written with its first series.
+enum Family<'e, 'd> {
+    NotBegun { encoder: &'e mut DescriptorEncoder<'d>, metric: &'e Metric, unit: Option<&'e Unit> },
+    Begun(MetricEncoder<'e>),
+    Failed,
+}
+
+impl<'e> Family<'e, '_> {
+    fn begun(&mut self) -> Result<&mut MetricEncoder<'e>, std::fmt::Error> {
+        if let Family::NotBegun { .. } = self
+            && let Family::NotBegun { encoder, metric, unit } = std::mem::replace(self, Family::Failed)
+        {
+            *self = Family::Begun(encoder.encode_descriptor(metric.name, metric.help, unit, metric.kind)?);
+        }
+        match self {
+            Family::Begun(family) => Ok(family),
+            _ => Err(std::fmt::Error),
+        }
+    }
+}
+
+fn encode_histogram(
+    encoder: &mut prometheus_client::encoding::MetricEncoder<'_>,
+    h: &Histogram,
+) -> Result<(), std::fmt::Error> {
+    let (spans, deltas) = native(h);
+    let none = NativeHistogramBuckets { spans: &[], deltas: &[] };
+    let native = NativeHistogram {
+        schema: SCHEMA,
+        zero_threshold: 1e-9,
+        zero_count: 0,
+        negative: none,
+        positive: NativeHistogramBuckets { spans: &spans, deltas: &deltas },
+        created: None,
+    };
+    encoder.encode_histogram_with_native::<NoLabelSet>(sum_s(h), h.total(), &classic(h), None, native)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_the_form_that_it_asks_for_most() {
+        // What Prometheus 2.42 sends, without and with native histograms; a browser; curl; nobody.
+        let plain = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                     text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+                      application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        assert_eq!(Format::accepted(Some(plain)), Format::OpenMetrics);
+        assert_eq!(Format::accepted(Some(native)), Format::Protobuf);
+        for header in [Some(browser), Some("*/*"), Some(""), Some("application/json;q=x"), None] {
+            assert_eq!(Format::accepted(header), Format::Text, "{header:?}");
+        }
+        assert_eq!(Format::accepted(Some("application/openmetrics-text; version=2.0.0")), Format::Text);
+    }
+}
