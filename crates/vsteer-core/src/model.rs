@@ -509,7 +509,7 @@ fn vm_model(
     let vcpu_sums = || mine.iter().filter(|((_, role, _), _)| role.vcpu().is_some()).map(|(_, s)| s);
     let together = |of: fn(&ThreadCounters) -> &Option<Histogram>| {
         let all = vcpu_sums().filter_map(|s| of(&s.counters).as_ref());
-        Quantiles::of(&all.fold(Histogram::default(), |sum, h| sum.merged(h)))
+        Quantiles::of(&Histogram::sum(all))
     };
     let is_vcpu = |t: &&ThreadModel| t.role.vcpu().is_some();
     // Only vCPUs have lag. Other threads have none, which differs from an unmeasured value.

@@ -78,6 +78,23 @@ impl Histogram {
         Histogram { counts: joined(self, other, self.counts.len(), u64::saturating_add) }
     }
 
+    /// All together.
+    pub fn sum<'a>(all: impl IntoIterator<Item = &'a Histogram>) -> Histogram {
+        let mut row = [0_u64; HISTOGRAM_BUCKETS];
+        // A file may have buckets that vsteer does not know.
+        let mut unknown = Histogram::default();
+        for (bucket, count) in all.into_iter().flat_map(|h| &h.counts) {
+            match row.get_mut(usize::from(*bucket)) {
+                Some(sum) => *sum = sum.saturating_add(*count),
+                None => unknown = unknown.merged(&Histogram { counts: vec![(*bucket, *count)] }),
+            }
+        }
+        let mut sum = Histogram::from_row(&row);
+        // They lie behind all others.
+        sum.counts.extend(unknown.counts);
+        sum
+    }
+
     /// The histogram with every time longer by this much. Assumes that each time is in the middle of its bucket.
     #[must_use]
     pub fn later(&self, by_ns: u64) -> Histogram {
@@ -182,10 +199,11 @@ mod tests {
         }
 
         #[test]
-        fn difference_undoes_merge(a in proptest::collection::btree_map(0u16..192, 1u64..50, 0..20),
-                                   b in proptest::collection::btree_map(0u16..192, 1u64..50, 0..20)) {
+        fn difference_undoes_merge(a in proptest::collection::btree_map(0u16..200, 1u64..50, 0..20),
+                                   b in proptest::collection::btree_map(0u16..200, 1u64..50, 0..20)) {
             let h = |m: BTreeMap<u16, u64>| Histogram { counts: m.into_iter().collect() };
             let (a, b) = (h(a), h(b));
+            prop_assert_eq!(Histogram::sum([&a, &b]), a.merged(&b));
             prop_assert_eq!(a.merged(&b).since(&a), b);
         }
     }

@@ -7,7 +7,7 @@
 use super::{Histogram, Metric, Series, View};
 use prometheus_client::metrics::MetricType;
 use std::collections::BTreeMap;
-use vsteer_core::nouns::{DISTRIBUTIONS, VmId};
+use vsteer_core::nouns::DISTRIBUTIONS;
 
 pub const METRICS: &[Metric] = &[
     Metric {
@@ -28,14 +28,13 @@ pub const METRICS: &[Metric] = &[
 
 fn of(seen: &View<'_>, series: &mut Series<'_>, name: &str) {
     let row = DISTRIBUTIONS.iter().find(|row| row.name == name).expect("it is a distribution");
-    let mut by_vm: BTreeMap<&VmId, Option<Histogram>> = BTreeMap::new();
-    for of in seen.roles.iter().filter(|of| of.role.vcpu().is_some()) {
-        let one = (row.get)(&of.counters).as_ref();
-        let sum = by_vm.entry(of.vm).or_insert_with(|| Some(Histogram::default()));
-        *sum = sum.as_ref().zip(one).map(|(sum, one)| sum.merged(one));
-    }
-    for (vm, histogram) in by_vm {
-        histogram.iter().for_each(|h| (series.histogram)(&[("vm", seen.name(vm))], h));
+    for of_vm in seen.roles.chunk_by(|a, b| a.vm == b.vm) {
+        let vcpus = || of_vm.iter().filter(|of| of.role.vcpu().is_some());
+        // A sum over some of the vCPUs would not be the VM's.
+        let all: Option<Vec<&Histogram>> = vcpus().map(|of| (row.get)(&of.counters).as_ref()).collect();
+        if let Some(all) = all.filter(|all| !all.is_empty()) {
+            (series.histogram)(&[("vm", of_vm[0].name)], &Histogram::sum(all));
+        }
     }
 }
 

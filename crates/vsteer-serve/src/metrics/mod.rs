@@ -30,6 +30,7 @@ pub use vsteer_core::nouns::Histogram;
 /// What metrics are made from: the newest state of the host, with the counters of each role of each VM.
 pub struct View<'a> {
     seen: &'a Seen,
+    /// The roles of a VM lie together.
     roles: Vec<OfRole<'a>>,
 }
 
