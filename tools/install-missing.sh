@@ -150,6 +150,7 @@ case $purpose in
 all)
 	need mplayer mplayer
 	need ffmpeg ffmpeg
+	need prometheus-libvirt-exporter prometheus-libvirt-exporter
 	;;
 esac
 case $purpose in

@@ -378,10 +378,10 @@ pub fn derive<B: Borrow<Batch>>(
     derive_blaming(config, collector, batches, blamed.map(|b| (&b.victim, &b.culprit, b.ns)))
 }
 
-/// As [`derive`], where what was blamed is kept apart from the batches: victim, culprit, and ns.
+/// As [`derive()`], where what was blamed is kept apart from the batches: victim, culprit, and ns.
 ///
 /// # Errors
-/// As [`derive`].
+/// As [`derive()`].
 pub fn derive_blaming<'a, B: Borrow<Batch>>(
     config: &HostConfig,
     collector: &Collector,

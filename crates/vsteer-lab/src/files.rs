@@ -16,6 +16,16 @@ pub(crate) fn write_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fau
     std::fs::write(file, bytes).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))
 }
 
+/// Writes the whole `file`, which its owner alone can read.
+pub(crate) fn write_secret(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fault> {
+    use std::os::unix::fs::PermissionsExt;
+    // Empty first: nobody reads what it will hold.
+    write_file(file, "")?;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600))
+        .map_err(|e| Fault::io(format!("closing {}", file.display()), &e))?;
+    write_file(file, bytes)
+}
+
 /// Replaces `file` so that a reader, or a crash, sees either the old content or the new.
 pub(crate) fn replace_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fault> {
     let fresh = file.with_extension("new");

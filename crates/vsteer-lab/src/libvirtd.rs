@@ -201,6 +201,11 @@ pub fn virsh(dir: &Path, arguments: &[&str]) -> Result<String, Fault> {
     command::output(&mut command, CALL_LIMIT)
 }
 
+/// The pid of libvirtd itself.
+pub fn daemon(dir: &Path) -> Option<i32> {
+    std::fs::read_to_string(dir.join("run/libvirtd.pid")).ok()?.trim().parse().ok()
+}
+
 /// The pid of the VM's QEMU, from libvirt's pid file.
 pub fn pid_of(dir: &Path, vm: &str) -> Option<ProcessId> {
     let text = std::fs::read_to_string(dir.join("run/qemu").join(format!("{vm}.pid"))).ok()?;

@@ -115,6 +115,7 @@ fn observe(
     let request = Request {
         collector: options.collector,
         vms: options.vms.clone(),
+        login: options.login(),
         ..Request::of(options.connect.as_deref())
     };
     let (stop, interval) = (stop.clone(), options.interval);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::span::Span;
+use vsteer_host::backend::Login;
 use vsteer_host::observe::CollectorChoice;
 use vsteer_record::config::{Config, Loaded, Places};
 
@@ -75,9 +76,21 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub history: Option<PathBuf>,
 
-    /// Observe the host at URI [default: this host]
+    /// Observe the host at URI, or of this name in vsteer.toml [default: this host]
     #[arg(long, value_name = "URI")]
     pub connect: Option<String>,
+
+    /// Read the password for vSphere from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// Trust the certificate authorities in this PEM file for vSphere, and no others
+    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint")]
+    pub ca: Option<PathBuf>,
+
+    /// Trust only the certificate of vSphere with this SHA-256 thumbprint
+    #[arg(long, value_name = "SHA256")]
+    pub thumbprint: Option<String>,
 
     /// Observe only the VM called NAME (repeatable) [default: all VMs]
     #[arg(long = "vm", value_name = "NAME")]
@@ -118,7 +131,31 @@ pub fn read() -> Result<(Options, Config), Fault> {
     loaded.notes.iter().for_each(|note| eprintln!("vsteer-serve: {note}"));
     let config = loaded.strict()?;
     let (options, _) = parsed(with_defaults(&config), &words);
-    Ok((options, config))
+    Ok((options.of_host(&config), config))
+}
+
+impl Options {
+    /// With the URI and the login of the host that `--connect` names. What is typed counts before the configuration.
+    fn of_host(mut self, config: &Config) -> Options {
+        let Some(host) = self.connect.as_deref().and_then(|word| config.host(word)) else { return self };
+        self.connect = Some(host.connect.clone());
+        // A certificate that is typed counts alone.
+        if self.ca.is_none() && self.thumbprint.is_none() {
+            (self.ca, self.thumbprint) = (host.ca.clone(), host.thumbprint.clone());
+        }
+        self.password_file = self.password_file.or_else(|| host.password_file.clone());
+        self
+    }
+
+    /// How to log in at the host.
+    pub fn login(&self) -> Login {
+        Login {
+            password_file: self.password_file.clone(),
+            authorities: self.ca.clone(),
+            thumbprint: self.thumbprint.clone(),
+            secret: None,
+        }
+    }
 }
 
 fn parsed(command: clap::Command, words: &[OsString]) -> (Options, ArgMatches) {
@@ -204,5 +241,21 @@ mod tests {
         let words = ["vsteer serve", "--interval", "3s", "--compat-names=no"].map(OsString::from);
         let (options, _) = parsed(with_defaults(&config), &words);
         assert_eq!((options.interval, options.compat_names), (Duration::from_secs(3), false));
+    }
+    #[test]
+    fn a_host_of_the_configuration_brings_its_login() {
+        let text = "[hosts.esx1]\nconnect = \"vsphere://root@esx1\"\nthumbprint = \"AB:CD\"\npassword_file = \"/p\"\n";
+        let loaded = of_text(text);
+        assert!(loaded.wrong.is_empty(), "{:?}", loaded.wrong);
+        let of = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            parsed(Options::command(), &words).0.of_host(&loaded.config)
+        };
+        let named = of(&["vsteer serve", "--connect", "esx1"]);
+        assert_eq!(named.connect.as_deref(), Some("vsphere://root@esx1"));
+        assert_eq!((named.thumbprint.as_deref(), named.password_file), (Some("AB:CD"), Some("/p".into())));
+        let typed = of(&["vsteer serve", "--connect", "esx1", "--ca", "/ca.pem"]);
+        assert_eq!((typed.ca, typed.thumbprint), (Some("/ca.pem".into()), None));
+        assert_eq!(of(&["vsteer serve", "--connect", "xen:///"]).connect.as_deref(), Some("xen:///"));
     }
 }

@@ -36,7 +36,7 @@ const answers = () => new Promise((done) => request(base, (response) => done(res
 before(async () => {
   if (skip) return;
   folder = mkdtempSync(join(tmpdir(), 'vsteer-page-'));
-  writeFileSync(join(folder, 'tokens'), `${token}\n`);
+  writeFileSync(join(folder, 'tokens'), `${token}\n`, { mode: 0o600 });
   const port = await freePort();
   base = `http://127.0.0.1:${port}/`;
   child = spawn(PROGRAM, ['--socket', 'none', '--listen', `127.0.0.1:${port}`, '--tokens', join(folder, 'tokens')], { stdio: 'inherit' });

@@ -22,7 +22,7 @@ struct Tokens(Vec<Vec<u8>>);
 impl Tokens {
     /// Reads a file with a token on each line. Empty lines and comments (`#`) do not count.
     fn read(file: &Path) -> Result<Tokens, Fault> {
-        let text = std::fs::read_to_string(file)
+        let text = vsteer_record::files::secret_text(file)
             .map_err(|e| Fault::io(format!("cannot read the tokens in {}", file.display()), &e))?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let all: Vec<Vec<u8>> = lines.map(|line| line.as_bytes().to_vec()).collect();
@@ -198,12 +198,18 @@ mod tests {
         }
     }
 
+    fn write_secret(path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
     #[test]
     fn files_without_a_good_token_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         let read = |text: &str| {
-            std::fs::write(&file, text).unwrap();
+            write_secret(&file, text);
             Tokens::read(&file).map(|tokens| tokens.0.len()).map_err(|fault| fault.what)
         };
         assert_eq!(read(&format!("# of Prometheus\n{}\n\n", "a".repeat(32))), Ok(1));
@@ -217,10 +223,10 @@ mod tests {
         use clap::Parser;
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
-        std::fs::write(at("tokens"), "t".repeat(40)).unwrap();
+        write_secret(at("tokens"), "t".repeat(40));
         let key = rcgen::generate_simple_self_signed(["vm7.lan".to_owned()]).unwrap();
         std::fs::write(at("cert"), key.cert.pem()).unwrap();
-        std::fs::write(at("key"), key.signing_key.serialize_pem()).unwrap();
+        write_secret(at("key"), key.signing_key.serialize_pem());
         let of = |words: &str| {
             let words = words.split(' ').map(|w| match w {
                 "tokens" | "cert" | "key" => at(w),

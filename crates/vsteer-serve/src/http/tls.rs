@@ -60,20 +60,23 @@ impl TlsFiles {
         if chain.is_empty() {
             return Err(empty(&self.certificate, "certificate"));
         }
+        let key = vsteer_record::files::secret_text(&self.key).map_err(|e| unreadable(&self.key, &e))?;
         let key =
-            PrivateKeyDer::from_pem_slice(&bytes(&self.key)?).map_err(|_| empty(&self.key, "private key"))?;
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| empty(&self.key, "private key"))?;
         let mut config = builder.with_single_cert(chain, key).map_err(|e| failed(&e))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
-fn bytes(file: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(file).map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))
+fn unreadable(file: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(format!("cannot read {}", file.display()), e)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes(file)?).collect();
+    let bytes = vsteer_record::files::read_at_most(file, vsteer_core::limits::TEXT_FILE);
+    let bytes = bytes.map_err(|e| unreadable(file, &e))?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     all.map_err(|e| {
         Fault::new(FaultKind::BadInput, format!("{} is not a PEM file", file.display()))
             .because(format!("{e:?}"))

@@ -16,6 +16,7 @@ mod ground;
 mod inputs;
 mod outputs;
 mod processes;
+mod service;
 mod state;
 
 use super::{Bench, Case, Findings, Minutes};
@@ -116,8 +117,14 @@ const SCENARIO: &str = "title = \"Timers beside burners\"\nfor = \"3s\"\nwarm_up
     [[vm]]\nname = \"timer\"\nvcpus = 2\ndemand = { periodic = { period = \"10ms\", work = \"500us\" } }\n";
 
 /// All attacks, by what they abuse.
-const ATTACKS: [&[Attack]; 5] =
-    [processes::ATTACKS, folders::ATTACKS, outputs::ATTACKS, inputs::ATTACKS, state::ATTACKS];
+const ATTACKS: [&[Attack]; 6] = [
+    processes::ATTACKS,
+    folders::ATTACKS,
+    outputs::ATTACKS,
+    inputs::ATTACKS,
+    state::ATTACKS,
+    service::ATTACKS,
+];
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     if !rustix::process::geteuid().is_root() {

@@ -3,8 +3,9 @@
 //! The VMs are stand-ins ([`crate::suite::many::stand_in`]) that wake and compute as guests with timers do. Clients scrape, all at once, hang, send
 //! too much, and come ten thousand at a time. Meanwhile no sample may be late, and others must get answers.
 
+use super::ask::{Answer, ask};
 use crate::drive::{Vsteer, wait};
-use crate::files::{make_folder, write_file};
+use crate::files::{make_folder, write_secret};
 use crate::interrupt;
 use crate::process::cpu_ns;
 use crate::suite::many::stand_in::{Does, StandIn};
@@ -83,28 +84,6 @@ impl Drop for Service {
     }
 }
 
-/// An answer.
-struct Answer {
-    body: Vec<u8>,
-    took: Duration,
-}
-
-/// Sends a request, and reads until the other side closes.
-fn ask(mut stream: impl Read + Write, head: &str) -> Result<Answer, Fault> {
-    let begun = Instant::now();
-    let failed = |e: std::io::Error| failed("asking the service", &e);
-    stream.write_all(head.as_bytes()).map_err(failed)?;
-    let mut all = Vec::new();
-    stream.read_to_end(&mut all).map_err(failed)?;
-    let took = begun.elapsed();
-    let body = all.windows(4).position(|w| w == b"\r\n\r\n").map(|at| all.split_off(at + 4));
-    match body {
-        Some(body) if all.starts_with(b"HTTP/1.1 200") => Ok(Answer { body, took }),
-        _ => Err(Fault::new(FaultKind::Failed, "the service refused a request")
-            .because(String::from_utf8_lossy(&all).lines().next().unwrap_or_default())),
-    }
-}
-
 const SCRAPES: &str =
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nConnection: close\r\n";
 
@@ -113,7 +92,7 @@ impl Service {
         let folder = bench.output.join("serve-cost");
         make_folder(&folder)?;
         let (socket, tokens) = (folder.join("socket"), folder.join("tokens"));
-        write_file(&tokens, TOKEN)?;
+        write_secret(&tokens, TOKEN)?;
         let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
         let address = free.map_err(|e| failed("looking for a free port", &e))?;
         let program = Vsteer::beside(&bench.lab.program)?.program.with_file_name("vsteer-serve");

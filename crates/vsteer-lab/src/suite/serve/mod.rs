@@ -3,9 +3,12 @@
 //! Debian's own Prometheus (with native histograms) and Alertmanager scrape `vsteer serve` beside real VMs. Two VMs that compute get
 //! one pCPU each, and no alert fires. Then both get the same pCPU. The alert must name the neighbour, ready time by PromQL must
 //! be that of `vsteer diagnose`, and every expression of the dashboards must return series. A plan separates the VMs, and the
-//! alert ends. The change is named by the person: which one a default plan chooses depends on how idle the other pCPU is. In full, the service is stopped at last, and Prometheus must say so.
+//! alert ends. The change is named by the person: which one a default plan chooses depends on how idle the other pCPU is. In full, an exporter
+//! that others use runs beside it, and the service is stopped at last, which Prometheus must say.
 
+pub mod ask;
 pub mod cost;
+mod exporter;
 mod servers;
 
 use super::{Bench, Case, Findings, Minutes};
@@ -99,6 +102,10 @@ impl Serve<'_> {
         );
         let (diagnosed, asked) = self.compared()?;
         self.dashboards()?;
+        let exporter = match self.bench.full {
+            true => self.beside_exporter(victim, neighbour)?,
+            false => Value::Null,
+        };
         self.separated(neighbour)?;
         let applied = Instant::now();
         let ended = self.servers.until(ALERT_WITHIN, NEIGHBOUR, |all| !named(all))?;
@@ -112,7 +119,7 @@ impl Serve<'_> {
             let down = self.servers.until(Duration::from_secs(150), "VsteerDown", |all| !all.is_empty())?;
             self.findings.claim("a service that is gone fires an alert", down.is_some(), "");
         }
-        Ok(json!({ "ready": { "diagnose": diagnosed, "promql": asked } }))
+        Ok(json!({ "ready": { "diagnose": diagnosed, "promql": asked }, "beside": exporter }))
     }
 
     fn pin(&self, vm: &str, pcpu: &str) -> Result<(), Fault> {

@@ -2,7 +2,7 @@
 
 use super::super::Bench;
 use crate::drive::Vsteer;
-use crate::files::{make_folder, write_file};
+use crate::files::{make_folder, write_file, write_secret};
 use crate::{command, interrupt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -42,7 +42,10 @@ fn failed(what: impl Into<String>, e: &dyn std::fmt::Display) -> Fault {
 }
 
 /// A port that is free now.
-fn free_port() -> Result<u16, Fault> {
+///
+/// # Errors
+/// As the system says.
+pub fn free_port() -> Result<u16, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| failed("looking for a free port", &e))?;
     Ok(listener.local_addr().map_err(|e| failed("looking for a free port", &e))?.port())
 }
@@ -102,7 +105,7 @@ impl Servers {
         for data in ["data", "alertmanager"] {
             crate::files::remove_folder(&at(data))?;
         }
-        write_file(&at("token"), TOKEN)?;
+        write_secret(&at("token"), TOKEN)?;
         write_file(&at("vsteer.rules.yml"), self.printed("rules")?)?;
         write_file(
             &at("prometheus.yml"),
@@ -123,7 +126,11 @@ impl Servers {
         )
     }
 
-    fn spawn(&mut self, mut command: Command, name: &str) -> Result<(), Fault> {
+    /// Starts one that ends with the others. Its pid.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn spawn(&mut self, mut command: Command, name: &str) -> Result<i32, Fault> {
         let log = self.folder.join(format!("{name}.log"));
         let log =
             std::fs::File::create(&log).map_err(|e| failed(format!("creating {}", log.display()), &e))?;
@@ -131,8 +138,14 @@ impl Servers {
         let child = command.spawn().map_err(|e| {
             failed(format!("starting {name}"), &e).help("install what `make deps-test` installs")
         })?;
+        let pid = child.id().cast_signed();
         self.all.push(child);
-        Ok(())
+        Ok(pid)
+    }
+
+    /// The pid of the service.
+    pub fn service(&self) -> i32 {
+        self.all[0].id().cast_signed()
     }
 
     /// What the service prints for packages: rules, dashboards.

@@ -5,10 +5,10 @@
 //! hosts in turn; and some logins must be refused. The reading may take 1.5 times govc's time, which reads
 //! only the VMs' properties.
 //!
-//! Then, with smaller inventories: are counters read as they were planted ([`counters`]), and is every change
-//! made, read back and rolled back, wherever it is killed ([`changes`])?
+//! Then, with smaller inventories: are counters read as they were planted ([`counters`]), also by the service
+//! ([`served`]), and is every change made, read back and rolled back, wherever it is killed ([`changes`])?
 
-use super::{LIMIT, changes, counters};
+use super::{LIMIT, changes, counters, served};
 use crate::command::{self, Finished};
 use crate::drive::Vsteer;
 use crate::fetch::cache_folder;
@@ -96,6 +96,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     refusals(&asks, &serving, &mut findings)?;
     drop(serving);
     counters::run(bench, &program, &asks.right, &mut findings)?;
+    served::run(bench, &program, &asks.right, &mut findings)?;
     changes::run(bench, &program, &asks.right, &mut findings)?;
     Ok(findings)
 }

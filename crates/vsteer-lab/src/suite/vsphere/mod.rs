@@ -10,6 +10,7 @@ mod api;
 mod changes;
 mod counters;
 mod driven;
+mod served;
 
 pub use api::CASE as API;
 
