@@ -19,7 +19,7 @@ use crate::plural::counted;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 impl Shares {
     /// Used time: as the hypervisor counts it (scaled by frequency), otherwise `run` plus `system` less `overlap`,
@@ -338,7 +338,7 @@ fn intervals<'a, B: Borrow<Batch>>(
 /// What each thread's counters rose by in all intervals, in the order in which threads came.
 fn sums<'a, B: Borrow<Batch>>(batches: &'a [B]) -> Vec<(ThreadKey<'a>, Sum)> {
     let mut sums: Vec<(ThreadKey<'a>, Sum)> = Vec::new();
-    let mut known: HashMap<ThreadKey<'a>, usize> = HashMap::new();
+    let mut known: BTreeMap<ThreadKey<'a>, usize> = BTreeMap::new();
     let mut guess = 0;
     for (key, ns, rose, sample) in intervals(batches) {
         // Mostly the threads of an interval are those of the one before, in the same order.
