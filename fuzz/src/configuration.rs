@@ -17,12 +17,18 @@ pub fn run(bytes: &[u8]) -> bool {
     {
         assert_eq!(one.toml, other.toml, "{}", one.key);
     }
+    let said = |config: &config::Config| -> Vec<(String, Vec<(&str, String)>)> {
+        config.triggers().map(|(name, trigger)| (name.to_owned(), trigger.said().collect())).collect()
+    };
+    assert_eq!(said(&loaded.config), said(&again.config));
     loaded.wrong.is_empty()
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
     const HOSTS: &str = "[connection]\nconnect = \"lab\"\n[hosts.lab]\nconnect = \"qemu+ssh://root@lab/system\"\n\
-        [top]\ncolumns = [\"%RDY\", \"%RUN\"]\n[thresholds]\nsteal = \"3%\"\nwake_p99_ns = \"4ms\"\n";
+        [top]\ncolumns = [\"%RDY\", \"%RUN\"]\n[thresholds]\nsteal = \"3%\"\nwake_p99_ns = \"4ms\"\n\
+        [triggers.a]\nurl = \"https://h/x\"\nsecret_file = \"/s\"\nrules = [\"limited\"]\nloss_pcpus = \"0.5\"\n\
+        [triggers.\"b.c\"]\ncommand = [\"/bin/x\", \"-v\", \"-v\"]\nvms = [\"web\"]\nlasts = \"2m\"\n";
     let mut all = crate::seeds_of(&[HOSTS]);
     let example = config::example();
     // Every key with its default, in force.

@@ -17,6 +17,7 @@ pub mod lasting;
 pub mod linux;
 pub mod observe;
 pub mod pace;
+pub mod post;
 pub mod power;
 pub mod privilege;
 pub mod realtime;

@@ -120,7 +120,7 @@ fn get(
 }
 
 /// The proxy of the environment, if it is for this URL.
-fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, Fault> {
+pub(crate) fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, Fault> {
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let here =
         host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());

@@ -109,6 +109,28 @@ pub fn open_settings(path: &Path) -> Result<File, Fault> {
     opened_again(&found, OFlags::RDONLY).map_err(failed)
 }
 
+/// Does this open file belong to root, and can nobody else write it? Then root wrote what it says.
+pub fn is_roots(file: &File) -> bool {
+    file.metadata().is_ok_and(|of| of.uid() == 0 && of.mode() & OTHERS_WRITE == 0)
+}
+
+/// Opens a file that holds a secret: as [`open_settings`], and nobody but its owner, whom vsteer obeys, can read it.
+///
+/// # Errors
+/// As [`open_settings`]; `NoPrivilege` if others can read it.
+pub fn open_secret(path: &Path) -> Result<File, Fault> {
+    let file = open_settings(path)?;
+    let of = file.metadata().map_err(|e| failed("cannot read", path, &e))?;
+    if !obeys(of.uid()) || of.mode() & 0o077 != 0 {
+        let what = format!("vsteer does not use the secret in {}", path.display());
+        let why = format!("others than its owner may read it (mode {:04o})", of.mode() & 0o7777);
+        return Err(Fault::new(FaultKind::NoPrivilege, what)
+            .because(why)
+            .help(format!("chown root: {0} && chmod 600 {0}", path.display())));
+    }
+    Ok(file)
+}
+
 /// What a walk to a file demands.
 #[derive(Clone, Copy)]
 struct Rules {

@@ -10,12 +10,14 @@
 //! history   rows of minutes and hours      forecasts  plans and what-if questions
 //! spaced    samples ten seconds apart
 //! live      what the page hears           ring      the last 15 minutes
+//! triggers  tells others of findings      deliveries  what became of that
 //! prometheus  rules, alerts, dashboards
 //! ```
 //!
 //! One thread observes and keeps the privileges that observing needs. All others, which read what clients send, have none.
 
 mod culprits;
+mod deliveries;
 mod files;
 mod forecasts;
 mod history;
@@ -33,6 +35,7 @@ mod spaced;
 mod stop;
 mod textfile;
 mod totals;
+mod triggers;
 mod watch;
 
 use forecasts::Forecasts;
@@ -46,17 +49,19 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stop::Stop;
+use triggers::{Triggers, Watching};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::Request;
 use vsteer_host::privilege::{CapabilitySet, Kept, confine};
 use vsteer_host::{hypervisors, service_manager};
+use vsteer_record::config::Config;
 
 /// How often the file for node_exporter is written: node_exporter is scraped every 15 s or so.
 const TEXTFILE_EVERY: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    match options::read().and_then(|(options, config)| run(&options, config.thresholds())) {
+    match options::read().and_then(|(options, config)| run(&options, &config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             eprintln!("error: {fault}");
@@ -65,9 +70,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options, thresholds: Thresholds) -> Result<(), Fault> {
+fn run(options: &Options, config: &Config) -> Result<(), Fault> {
+    let thresholds = config.thresholds();
     if let Some(what) = &options.print {
         print::print(what, &thresholds);
+        return Ok(());
+    }
+    let triggers = Triggers::of(config)?;
+    if let Some(name) = &options.try_trigger {
+        triggers.try_one(name)?;
+        println!("a message of trigger {name} arrived");
         return Ok(());
     }
     let access = Arc::new(Access::of(options)?);
@@ -75,13 +87,14 @@ fn run(options: &Options, thresholds: Thresholds) -> Result<(), Fault> {
     let _socket = Socket(socket_of(options).map(Path::to_owned));
     let (stop, (newest, seen)) = (Stop::default(), tokio::sync::watch::channel(None));
     let (keep, keeper) = history::start(options.history.as_deref(), thresholds)?.unzip();
-    let tell = watch::Tell { newest, history: keep };
+    let tell = watch::Tell { newest, history: keep, deliveries: Arc::new(triggers.deliveries()) };
     let (observer, begun) = observe(options, thresholds, &stop, tell)?;
     // Nothing comes from a thread that has ended: its result says why.
     if begun.recv().is_err() {
         return ended(observer);
     }
     drop_privileges(options)?;
+    let (watching, deliverers) = triggers.start(&stop)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -90,8 +103,11 @@ fn run(options: &Options, thresholds: Thresholds) -> Result<(), Fault> {
     let history = keeper.as_ref().and_then(|_| history::folder(options.history.as_deref()));
     let source =
         Source { seen, compat_names: options.compat_names, forecasts, history, live: Arc::default() };
-    let served = runtime.block_on(serve(options, places, source, access));
+    let served = runtime.block_on(serve(options, places, source, access, watching));
     stop.set();
+    // Its tasks go with it, and with them the queues of triggers. Queries that still run are not waited for.
+    runtime.shutdown_background();
+    deliverers.finish();
     let observed = ended(observer);
     // The observer has dropped its end, so the history stores its last minute and ends.
     keeper.into_iter().for_each(history::Keeper::finish);
@@ -150,10 +166,12 @@ async fn serve(
     places: Vec<Place>,
     source: Source,
     access: Arc<Access>,
+    watching: Watching,
 ) -> Result<(), Fault> {
     let service = Service::new(source.clone(), Arc::clone(&access));
     places.into_iter().try_for_each(|place| service.answer_at(place))?;
     tokio::spawn(live::run(source.seen.clone(), Arc::clone(&source.live)));
+    tokio::spawn(triggers::run(source.seen.clone(), watching));
     tokio::spawn(renew(access));
     if let Some(path) = options.textfile.clone() {
         tokio::spawn(write_textfile(path, source.clone()));

@@ -104,6 +104,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// Send one message of trigger NAME ([triggers.NAME] of vsteer.toml), say whether it arrived, and end
+    #[arg(long, value_name = "NAME")]
+    pub try_trigger: Option<String>,
+
     /// Print alerting rules for Prometheus, a dashboard for Grafana, the reference of metrics, the manual page or completions
     #[arg(long, value_name = "WHAT", value_parser = PRINTS)]
     pub print: Option<String>,

@@ -2,6 +2,7 @@
 //! minute. Everything that the service answers is made from one of these.
 
 use crate::culprits::Named;
+use crate::deliveries::Deliveries;
 use crate::totals::Totals;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Seen {
     pub findings: Arc<Vec<Finding>>,
     /// When a delay matters.
     pub thresholds: Thresholds,
+    /// What becomes of triggers' messages.
+    pub deliveries: Arc<Deliveries>,
     /// What observing costs.
     pub costs: Costs,
 }

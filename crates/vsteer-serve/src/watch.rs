@@ -1,6 +1,7 @@
 //! Observes the host, sample by sample, in a thread of its own, so that no client can delay a sample.
 
 use crate::culprits::Culprits;
+use crate::deliveries::Deliveries;
 use crate::history;
 use crate::own;
 use crate::seen::{Costs, Seen};
@@ -24,6 +25,8 @@ pub struct Tell {
     pub newest: Sender<Option<Arc<Seen>>>,
     /// To the history, which wants each; `None` without a history.
     pub history: Option<history::Keep>,
+    /// What becomes of triggers' messages.
+    pub deliveries: Arc<Deliveries>,
 }
 
 impl Tell {
@@ -74,6 +77,7 @@ pub fn observe(
         minute: None,
         findings: Arc::default(),
         thresholds,
+        deliveries: Arc::clone(&tell.deliveries),
         costs: Costs { samples: 1, ..Costs::default() },
     };
     let (mut minute, mut before, mut failed) = (Spaced::default(), first, 0);

@@ -1,12 +1,15 @@
 //! Which keys does vsteer.toml have? One table: parser, defaults of options, `config show`, manual page and reference.
 //!
-//! A key sets what a person chooses once for a host. No key changes a host, runs a command or gives consent. A row that
+//! A key sets what a person chooses once for a host. No key changes a host or gives consent to a change. A row that
 //! names options is the default of these options. The program reads the other rows by name.
 //!
-//! To add a key, add a row. Left out: `[hosts.NAME]`, whose names the person chooses ([`HOST_KEYS`]).
+//! To add a key, add a row. Left out: tables whose names the person chooses, `[hosts.NAME]` ([`HOST_KEYS`]) and
+//! `[triggers.NAME]` ([`super::TRIGGER_KEYS`]).
 
+use super::Value;
 use std::sync::LazyLock;
 use std::time::Duration;
+use vsteer_core::diagnose::RULES;
 use vsteer_core::setting::uri;
 use vsteer_core::size::bytes;
 use vsteer_core::span::duration;
@@ -43,6 +46,16 @@ pub enum Kind {
     Names,
     /// A connection URI, or the name of a host.
     Connection,
+    /// An address to post to: https, or http on this machine.
+    Url,
+    /// A program with its arguments.
+    Command,
+    /// A list of rules of `diagnose`.
+    Rules,
+    /// A list of names of VMs.
+    VmNames,
+    /// A number of pCPUs.
+    Pcpus,
 }
 
 /// An environment variable that sets a key.
@@ -93,7 +106,7 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// The longest interval of `record`.
 pub const RECORD_INTERVAL_MOST: Duration = Duration::from_secs(60);
 
-const fn row(section: &'static str, name: &'static str, kind: Kind, default: &'static str) -> Key {
+pub(super) const fn row(section: &'static str, name: &'static str, kind: Kind, default: &'static str) -> Key {
     Key { section, name, kind, default, variable: None, options: &[], overridden_by: None, meaning: "" }
 }
 
@@ -320,6 +333,8 @@ pub const HOST_KEYS: &[(&str, &str, &str)] = &[
     ("password_file", "/etc/vsteer/esx1.password", "Read the password from the first line of this file."),
 ];
 
+/// The longest argument of a program, bytes.
+const ARGUMENT_MOST: usize = 4096;
 /// A name in a message is cut here, characters.
 pub(super) const NAME_MOST: usize = 64;
 
@@ -435,6 +450,53 @@ fn connection(text: &str) -> Result<(), Refused> {
     uri::from_file(text, &[]).map_err(unsafe_uri)
 }
 
+fn url(text: &str) -> Result<(), Refused> {
+    let example = "for example https://alerts.example.org/vsteer";
+    let Some((scheme, rest)) = text.split_once("://").filter(|_| text.bytes().all(|b| b.is_ascii_graphic()))
+    else {
+        return Err(refused("not an address", example));
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, _)) => host,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let here = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    match scheme {
+        _ if authority.contains('@') => {
+            Err(refused("an address with a user name or a password", "leave it out: messages are signed"))
+        }
+        _ if host.is_empty() => Err(refused("the address names no host", example)),
+        "https" => Ok(()),
+        "http" if here => Ok(()),
+        "http" => Err(refused("others on the network could read the messages", "use https")),
+        _ => Err(refused("neither https nor http", example)),
+    }
+}
+
+fn pcpus(text: &str) -> Result<(), Refused> {
+    let known = text.parse().is_ok_and(|n: f64| (0.0..=1e6).contains(&n));
+    if known { Ok(()) } else { Err(refused("not a number of pCPUs", "for example \"0.5\"")) }
+}
+
+fn argument(text: &str) -> Result<(), Refused> {
+    let fits = text.len() <= ARGUMENT_MOST && !text.contains('\0');
+    if fits {
+        Ok(())
+    } else {
+        Err(refused("not an argument of a program", "at most 4096 bytes, without NUL"))
+    }
+}
+
+fn word(text: &str, words: &[&str]) -> Result<(), Refused> {
+    if words.contains(&text) {
+        return Ok(());
+    }
+    let near = nearest(text, words).map(|near| format!("did you mean {near:?}?"));
+    let instead = near.unwrap_or_else(|| format!("one of {}", words.join(", ")));
+    Err(refused("not a known word", instead))
+}
+
 /// Is it a name of a host, and not a URI? Every URI has a colon, so a name never shadows one.
 pub fn is_host_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -449,12 +511,13 @@ impl Kind {
             Kind::Percent => percent(text),
             Kind::Threshold(row) => of_threshold(row, text),
             Kind::Size { power_of_two } => size(text, power_of_two),
-            Kind::Choice(words) | Kind::Words(words) if words.contains(&text) => Ok(()),
-            Kind::Choice(words) | Kind::Words(words) => {
-                let near = nearest(text, words).map(|near| format!("did you mean {near:?}?"));
-                let instead = near.unwrap_or_else(|| format!("one of {}", words.join(", ")));
-                Err(refused("not a known word", instead))
-            }
+            Kind::Choice(words) | Kind::Words(words) => word(text, words),
+            Kind::Rules => word(text, &RULES.iter().map(|rule| rule.name).collect::<Vec<_>>()),
+            Kind::Url => url(text),
+            Kind::Command => argument(text),
+            Kind::VmNames if text.is_empty() => Err(refused("not the name of a VM", "for example \"web\"")),
+            Kind::VmNames => Ok(()),
+            Kind::Pcpus => pcpus(text),
             Kind::Zone => jiff::tz::TimeZone::get(text)
                 .map(drop)
                 .map_err(|_| refused("not a time zone of this system", "for example Europe/Berlin or UTC")),
@@ -488,6 +551,11 @@ impl Kind {
             Kind::Addresses => "list of addresses".to_owned(),
             Kind::Names => "list of names".to_owned(),
             Kind::Connection => "URI or name".to_owned(),
+            Kind::Url => "https address".to_owned(),
+            Kind::Command => "program and arguments".to_owned(),
+            Kind::Rules => "list of rules".to_owned(),
+            Kind::VmNames => "list of VMs".to_owned(),
+            Kind::Pcpus => "number".to_owned(),
         }
     }
 
@@ -501,13 +569,20 @@ impl Kind {
             Kind::Names => "vm7.example.org",
             Kind::Zone => "Europe/Berlin",
             Kind::Connection => "qemu:///system",
+            Kind::Url => "https://alerts.example.org/vsteer",
+            Kind::Command => "/usr/local/bin/page",
+            Kind::Rules => "noisy_neighbour",
+            Kind::VmNames => "web",
             _ => "",
         }
     }
 
     /// Is the value a list?
     pub fn is_list(self) -> bool {
-        matches!(self, Kind::Words(_) | Kind::Addresses | Kind::Names)
+        matches!(
+            self,
+            Kind::Words(_) | Kind::Addresses | Kind::Names | Kind::Command | Kind::Rules | Kind::VmNames
+        )
     }
 }
 
@@ -515,6 +590,20 @@ impl Key {
     /// `section.name`.
     pub fn full(&self) -> String {
         format!("{}.{}", self.section, self.name)
+    }
+
+    /// The value without a file.
+    pub(super) fn default_value(&self) -> Value {
+        match self.kind.is_list() {
+            true => Value::List(Vec::new()),
+            false => Value::One(self.default.to_owned()),
+        }
+    }
+
+    /// An example in TOML.
+    pub fn example(&self) -> String {
+        let text = if self.default.is_empty() { self.kind.example() } else { self.default };
+        if self.kind.is_list() { format!("[{text:?}]") } else { format!("{text:?}") }
     }
 
     /// What counts before the files, for people: an option, a variable, both or nothing.

@@ -2,7 +2,7 @@
 //!
 //! An option on the command line counts first, then an environment variable, the user's file, the system's file, and the
 //! built-in default. [`mod@keys`] is the table of all settings. The files are TOML. All their faults are found at once. A
-//! configuration never changes a host and never runs anything.
+//! configuration never changes a host. Only `[triggers.NAME]` names programs, which the service runs.
 
 mod keys;
 mod parse;
@@ -10,6 +10,7 @@ mod places;
 mod show;
 #[cfg(test)]
 mod tests;
+mod triggers;
 mod wrong;
 
 pub use keys::{
@@ -17,6 +18,7 @@ pub use keys::{
 };
 pub use places::{NO_FILE, Places, SYSTEM, VARIABLE, Variables};
 pub use show::{ORDER, Shown, example, rows, show};
+pub use triggers::{TRIGGER_KEYS, TRIGGERS_MOST, Trigger};
 pub use wrong::Wrong;
 
 use keys::{nearest, place};
@@ -27,6 +29,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use vsteer_core::limits;
 use vsteer_core::plural::counted;
+use vsteer_core::span::Span;
 use vsteer_core::thresholds::{self, Thresholds};
 use vsteer_core::{Fault, FaultKind};
 use wrong::{Spot, position};
@@ -70,18 +73,15 @@ pub struct Config {
     /// As [`keys()`].
     values: Vec<(Value, Source)>,
     hosts: BTreeMap<String, (Host, PathBuf)>,
+    triggers: BTreeMap<String, Trigger>,
     files: Vec<PathBuf>,
 }
 
 impl Default for Config {
     /// Without files and variables.
     fn default() -> Config {
-        let value = |k: &Key| match k.kind.is_list() {
-            true => Value::List(Vec::new()),
-            false => Value::One(k.default.to_owned()),
-        };
-        let values = keys().iter().map(|k| (value(k), Source::Default)).collect();
-        Config { values, hosts: BTreeMap::new(), files: Vec::new() }
+        let values = keys().iter().map(|k| (k.default_value(), Source::Default)).collect();
+        Config { values, hosts: BTreeMap::new(), triggers: BTreeMap::new(), files: Vec::new() }
     }
 }
 
@@ -147,6 +147,11 @@ impl Config {
         self.hosts.keys().map(String::as_str)
     }
 
+    /// All triggers, with their names.
+    pub fn triggers(&self) -> impl Iterator<Item = (&str, &Trigger)> {
+        self.triggers.iter().map(|(name, trigger)| (name.as_str(), trigger))
+    }
+
     /// The built-in defaults, except for this key and the hosts.
     #[must_use]
     pub fn only(&self, full: &str) -> Config {
@@ -192,9 +197,9 @@ impl Loaded {
         let mut connect = None;
         for file in files {
             match places::read(file, must) {
-                Ok(Read::Bytes(bytes)) => {
+                Ok(Read::Bytes { bytes, is_roots }) => {
                     loaded.config.files.push(file.clone());
-                    connect = loaded.take(file, &bytes).or(connect);
+                    connect = loaded.take(file, &bytes, is_roots).or(connect);
                 }
                 Ok(Read::Absent) => {}
                 Ok(Read::Skipped(note)) => loaded.notes.push(note),
@@ -211,8 +216,13 @@ impl Loaded {
         loaded
     }
 
-    /// Takes what a file says. The result: the file that says `connection.connect`, its text, and where that is.
-    fn take(&mut self, file: &Path, bytes: &[u8]) -> Option<(PathBuf, String, std::ops::Range<usize>)> {
+    /// Takes what a file says. `is_roots`: root alone could write it. The result: the file that says `connection.connect`, its text, and where that is.
+    fn take(
+        &mut self,
+        file: &Path,
+        bytes: &[u8],
+        is_roots: bool,
+    ) -> Option<(PathBuf, String, std::ops::Range<usize>)> {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(e) => {
@@ -239,6 +249,8 @@ impl Loaded {
         }
         let hosts = parsed.hosts.into_iter().map(|(name, host)| (name, (host, file.to_owned())));
         self.config.hosts.extend(hosts);
+        let of_file = |trigger| Trigger { file: file.to_owned(), is_roots, ..trigger };
+        self.config.triggers.extend(parsed.triggers.into_iter().map(|(name, t)| (name, of_file(t))));
         connect
     }
 
@@ -297,7 +309,7 @@ const CONNECT: &str = "connection.connect";
 /// What a text says, without files: values and hosts that it sets, and all that is wrong with it. For tests and fuzzing.
 pub fn of_text(text: &str) -> Loaded {
     let mut loaded = Loaded::empty();
-    let connect = loaded.take(Path::new("vsteer.toml"), text.as_bytes());
+    let connect = loaded.take(Path::new("vsteer.toml"), text.as_bytes(), false);
     loaded.need_host(connect);
     loaded
 }

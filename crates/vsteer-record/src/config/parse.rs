@@ -4,6 +4,7 @@
 //! the undo journals, which a rollback needs.
 
 use super::keys::{HOST_KEYS, Key, Kind, NAME_MOST, Refused, SECTIONS, is_host_name, keys, nearest};
+use super::triggers::{TRIGGER_KEYS, TRIGGERS_MOST, Trigger};
 use super::wrong::Spot;
 use super::{Host, Value};
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub(super) struct Parsed {
     /// Places in the table of keys, with the values and the bytes of the text that hold them.
     pub values: Vec<(usize, Value, Range<usize>)>,
     pub hosts: BTreeMap<String, Host>,
+    pub triggers: BTreeMap<String, Trigger>,
     pub wrong: Vec<Spot>,
 }
 
@@ -44,11 +46,14 @@ impl Parsed {
     }
 
     fn section(&mut self, name: &Name<'_>, value: &Spanned<DeValue<'_>>) {
-        let known: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).chain(["hosts"]).collect();
+        let known: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).chain(["hosts", "triggers"]).collect();
         let text = name.get_ref().as_ref();
         match value.get_ref() {
             DeValue::Table(table) if text == "hosts" => {
                 table.iter().for_each(|(name, value)| self.host(name, value));
+            }
+            DeValue::Table(table) if text == "triggers" => {
+                table.iter().for_each(|(name, value)| self.trigger(name, value));
             }
             DeValue::Table(table) if known.contains(&text) => {
                 table.iter().for_each(|(name, value)| self.key(text, name, value));
@@ -95,18 +100,71 @@ impl Parsed {
         }
     }
 
-    fn host(&mut self, name: &Name<'_>, value: &Spanned<DeValue<'_>>) {
+    /// The table of a host or a trigger that has a name of its own (`what`: `host`, `trigger`).
+    fn named<'v, 'i>(
+        &mut self,
+        what: &str,
+        name: &Name<'_>,
+        value: &'v Spanned<DeValue<'i>>,
+    ) -> Option<&'v toml::de::DeTable<'i>> {
         let text = name.get_ref().as_ref();
         if !is_host_name(text) {
-            let what = format!("{} cannot be the name of a host", quoted(text));
-            self.refuse(name.span(), what, "use at most 64 letters, digits, and - _ .".to_owned());
-            return;
+            let fault = format!("{} cannot be the name of a {what}", quoted(text));
+            self.refuse(name.span(), fault, "use at most 64 letters, digits, and - _ .".to_owned());
+            return None;
         }
         let DeValue::Table(table) = value.get_ref() else {
-            let what = format!("hosts.{text} is a table, found {}", kind_of(value.get_ref()));
-            self.refuse(name.span(), what, format!("write [hosts.{text}] on a line of its own"));
-            return;
+            let fault = format!("{what}s.{text} is a table, found {}", kind_of(value.get_ref()));
+            self.refuse(name.span(), fault, format!("write [{what}s.{text}] on a line of its own"));
+            return None;
         };
+        Some(table)
+    }
+
+    fn trigger(&mut self, name: &Name<'_>, value: &Spanned<DeValue<'_>>) {
+        let Some(table) = self.named("trigger", name, value) else { return };
+        let text = name.get_ref().as_ref();
+        if self.triggers.len() == TRIGGERS_MOST {
+            let what = format!("more than {TRIGGERS_MOST} triggers");
+            self.refuse(name.span(), what, "remove this one".to_owned());
+            return;
+        }
+        let (before, mut trigger) = (self.wrong.len(), Trigger::default());
+        for (key, value) in table {
+            let called = key.get_ref().as_ref();
+            let Some(at) = TRIGGER_KEYS.iter().position(|k| k.name == called) else {
+                let known: Vec<&str> = TRIGGER_KEYS.iter().map(|k| k.name).collect();
+                self.refuse_key(key, &format!("triggers.{text}"), &known);
+                continue;
+            };
+            match read(&TRIGGER_KEYS[at], value) {
+                Ok(found) => trigger.values[at] = found,
+                Err(spots) => self.wrong.extend(spots),
+            }
+        }
+        if self.wrong.len() > before {
+            return;
+        }
+        if let Some((at, fault, instead)) = trigger.contradiction() {
+            let of = at.and_then(|at| table.iter().find(|(key, _)| key.get_ref() == at));
+            let span = of.map_or_else(|| name.span(), |(_, value)| value.span());
+            self.refuse(span, format!("triggers.{text} {fault}"), instead.to_owned());
+            return;
+        }
+        self.triggers.insert(text.to_owned(), trigger);
+    }
+
+    /// A key that this table does not have.
+    fn refuse_key(&mut self, key: &Name<'_>, table: &str, known: &[&str]) {
+        let name = key.get_ref().as_ref();
+        let near = nearest(name, known).map(|near| format!("did you mean {near:?}?"));
+        let instead = near.unwrap_or_else(|| format!("known: {}", known.join(", ")));
+        self.refuse(key.span(), format!("unknown key {} in [{table}]", quoted(name)), instead);
+    }
+
+    fn host(&mut self, name: &Name<'_>, value: &Spanned<DeValue<'_>>) {
+        let Some(table) = self.named("host", name, value) else { return };
+        let text = name.get_ref().as_ref();
         let before = self.wrong.len();
         let mut host = Host::default();
         for (key, value) in table {
@@ -189,7 +247,10 @@ fn read(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Value, Vec<Spot>> {
             let (mut words, mut wrong) = (Vec::new(), Vec::new());
             for one in all {
                 match one.get_ref() {
-                    DeValue::String(text) if words.iter().any(|w| w == text.as_ref()) => {
+                    // A program may take one argument twice.
+                    DeValue::String(text)
+                        if !matches!(key.kind, Kind::Command) && words.iter().any(|w| w == text.as_ref()) =>
+                    {
                         wrong.push(spot(
                             one.span(),
                             format!("{} stands there twice", quoted(text)),

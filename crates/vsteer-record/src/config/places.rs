@@ -63,7 +63,11 @@ fn roots_home() -> PathBuf {
 
 /// What became of a file.
 pub(super) enum Read {
-    Bytes(Vec<u8>),
+    Bytes {
+        bytes: Vec<u8>,
+        /// Does the file belong to root, and can nobody else write it?
+        is_roots: bool,
+    },
     /// There is none.
     Absent,
     /// It does not count, for this reason.
@@ -88,7 +92,9 @@ pub(super) fn read(path: &Path, must: bool) -> Result<Read, Fault> {
     }
     match trusted::open_settings(path) {
         Ok(file) => {
-            let read = within(file, limits::CONFIGURATION).map(Read::Bytes);
+            // Of the open file: whatever is at its path later does not matter.
+            let is_roots = trusted::is_roots(&file);
+            let read = within(file, limits::CONFIGURATION).map(|bytes| Read::Bytes { bytes, is_roots });
             read.map_err(|e| Fault::io(title, &e))
         }
         // The system does not let this user read it. A refusal of vsteer has another title.

@@ -2,7 +2,7 @@
 //!
 //! Both are TOML. A line that begins with `#` and a letter is a key; one that begins with `# ` explains.
 
-use super::{Config, HOST_KEYS, Host, Key, SECTIONS, Source, Value, keys};
+use super::{Config, HOST_KEYS, Host, Key, SECTIONS, Source, TRIGGER_KEYS, Trigger, Value, keys};
 use serde::Serialize;
 use std::fmt::Write;
 use vsteer_core::visible;
@@ -46,7 +46,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl Value {
-    fn toml(&self) -> String {
+    pub(super) fn toml(&self) -> String {
         match self {
             Value::One(text) => quoted(text),
             Value::List(all) => format!("[{}]", all.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(", ")),
@@ -123,18 +123,32 @@ pub fn show(config: &Config, typed: &dyn Fn(&Key) -> Option<Vec<String>>) -> Str
         let _ =
             write!(out, "\n# file {}\n{}", visible::line(&file.display().to_string()), of_host(name, host));
     }
+    for (name, trigger) in &config.triggers {
+        let file = trigger.file.display().to_string();
+        let _ = write!(out, "\n# file {}\n{}", visible::line(&file), of_trigger(name, trigger));
+    }
+    out
+}
+
+/// A name as part of a table's name.
+fn named(name: &str) -> String {
+    if name.contains('.') { quoted(name) } else { name.to_owned() }
+}
+
+fn of_trigger(name: &str, trigger: &Trigger) -> String {
+    let mut out = format!("[triggers.{}]\n", named(name));
+    trigger.said().for_each(|(key, value)| out += &format!("{key} = {value}\n"));
     out
 }
 
 fn of_host(name: &str, host: &Host) -> String {
     let path = |p: &std::path::PathBuf| quoted(&p.display().to_string());
-    let quoted_name = if name.contains('.') { quoted(name) } else { name.to_owned() };
     let rest = [
         ("ca", host.ca.as_ref().map(path)),
         ("thumbprint", host.thumbprint.as_deref().map(quoted)),
         ("password_file", host.password_file.as_ref().map(path)),
     ];
-    let mut out = format!("[hosts.{quoted_name}]\nconnect = {}\n", quoted(&host.connect));
+    let mut out = format!("[hosts.{}]\nconnect = {}\n", named(name), quoted(&host.connect));
     for (key, value) in rest {
         value.iter().for_each(|value| out += &format!("{key} = {value}\n"));
     }
@@ -162,6 +176,14 @@ pub fn example() -> String {
     out += "#\n#   [hosts.esx1]\n";
     for (name, example, meaning) in HOST_KEYS {
         let _ = writeln!(out, "#   {:<44}# {meaning}", format!("{name} = {example:?}"));
+    }
+    out += "\n";
+    out += &comment(
+        "A trigger posts a message or runs a command when a finding begins and when it ends. For example:",
+    );
+    out += "#\n#   [triggers.oncall]\n";
+    for key in TRIGGER_KEYS {
+        let _ = writeln!(out, "#   {:<44}# {}", format!("{} = {}", key.name, key.example()), key.meaning);
     }
     out
 }

@@ -4,7 +4,7 @@
 //! fields are added, and none is removed or changes its meaning or unit. So a client ignores fields that it does not know. The
 //! values are those of `vsteer diagnose --json`, in the same form.
 //!
-//! The history has a file of its own. GAP(serve-outputs): no Arrow, no OTLP, no webhooks.
+//! The history has a file of its own. GAP(serve-outputs): no Arrow, no OTLP.
 
 use super::refused::refused;
 use super::source::{Answers, not_yet};

@@ -162,6 +162,31 @@ pub const METRICS: &[Metric] = &[
         of: |seen, series| series.add(&[], seen.costs.history_missed as f64),
     },
     Metric {
+        name: "vsteer_trigger_messages",
+        help: "Messages of a trigger: sent, failed (after all tries), dropped (its queue was full)",
+        unit: "",
+        kind: Counter,
+        of: |seen, series| {
+            for of in seen.deliveries.iter() {
+                for (outcome, count) in [("sent", &of.sent), ("failed", &of.failed), ("dropped", &of.dropped)]
+                {
+                    series.add(&[("trigger", &of.trigger), ("outcome", outcome)], count.get() as f64);
+                }
+            }
+        },
+    },
+    Metric {
+        name: "vsteer_trigger_failed_tries",
+        help: "Tries of a trigger to deliver a message that failed; most are repeated",
+        unit: "",
+        kind: Counter,
+        of: |seen, series| {
+            for of in seen.deliveries.iter() {
+                series.add(&[("trigger", &of.trigger)], of.failed_tries.get() as f64);
+            }
+        },
+    },
+    Metric {
         name: "vsteer_switches_unseen",
         help: "Context switches that the observer missed",
         unit: "",

@@ -19,7 +19,7 @@ Examples:
   vsteer config show                        Print every key, its value and where it comes from
 
 {ORDER} Root reads only files that nobody else can write; by sudo, the user's file is root's own. --config FILE and \
-VSTEER_CONFIG=FILE replace both files. vsteer.toml(5) has all keys. No key changes a host or runs a command."
+VSTEER_CONFIG=FILE replace both files. vsteer.toml(5) has all keys. No key changes a host."
     )
 }
 

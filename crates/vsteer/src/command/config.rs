@@ -4,6 +4,7 @@ use crate::cli::{Check, Cli, ConfigArgs, ConfigWhat, Show};
 use crate::settings::{variable, with_defaults};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -69,8 +70,10 @@ fn show(a: &Show, chosen: Option<&Path>, json: bool) -> Result<(), Fault> {
                 (name.to_owned(), host)
             })
             .collect();
+        let triggers = config.triggers().map(|(name, t)| (name.to_owned(), t.said().collect()));
+        let triggers: BTreeMap<String, BTreeMap<&str, String>> = triggers.collect();
         crate::text::print_json(&serde_json::json!({
-            "files": config.files(), "keys": config::rows(&config, &of), "hosts": hosts,
+            "files": config.files(), "keys": config::rows(&config, &of), "hosts": hosts, "triggers": triggers,
         }));
     } else {
         print!("{}", config::show(&config, &of));

@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::path::Path;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_record::config::{HOST_KEYS, Key, ORDER, SECTIONS, keys};
+use vsteer_record::config::{HOST_KEYS, Key, ORDER, SECTIONS, TRIGGER_KEYS, keys};
 use vsteer_record::own_folder::OwnFolder;
 
 /// `vsteer completions SHELL`.
@@ -39,8 +39,8 @@ fn configuration_page() -> String {
     page.text([roman("/etc/vsteer/vsteer.toml")]).control("br", []);
     page.text([roman("$XDG_CONFIG_HOME/vsteer/vsteer.toml, else ~/.config/vsteer/vsteer.toml")]);
     page.control("SH", ["DESCRIPTION"]).text([roman(
-        "The file is TOML. Its keys are defaults that a person sets once for a host. No key changes a host, runs a command or \
-        gives consent. A value is text with its unit, for example \"2s\", \"64M\" or \"5%\".",
+        "The file is TOML. Its keys are defaults that a person sets once for a host. No key changes a host or gives consent to a \
+        change. Only [triggers.NAME] names programs, which the service runs. A value is text with its unit, for example \"2s\", \"64M\" or \"5%\".",
     )]);
     page.control("PP", []).text([roman(ORDER)]);
     page.control("PP", []).text([roman(
@@ -49,11 +49,7 @@ fn configuration_page() -> String {
     )]);
     for (section, about) in SECTIONS {
         page.control("SH", [format!("[{section}]").as_str()]).text([roman(*about)]);
-        for key in keys().iter().filter(|key| key.section == *section) {
-            let default = if key.kind.is_list() { "[]".to_owned() } else { format!("{:?}", key.default) };
-            page.control("TP", []).text([bold(key.name), roman(format!(" = {default}"))]);
-            page.text([roman(sentence(key))]);
-        }
+        keys().iter().filter(|key| key.section == *section).for_each(|key| paragraph(&mut page, key));
     }
     page.control("SH", ["[hosts.NAME]"]).text([roman(
         "Names of hosts, for --connect NAME. A name has letters, digits, and - _ . but no colon, so it never hides a URI.",
@@ -61,8 +57,18 @@ fn configuration_page() -> String {
     for (name, example, meaning) in HOST_KEYS {
         page.control("TP", []).text([bold(*name), roman(format!(" = {example:?}"))]).text([roman(*meaning)]);
     }
+    page.control("SH", ["[triggers.NAME]"]).text([roman(
+        "A trigger posts a message or runs a command when a finding begins and when it ends. docs/serve.md describes messages and their signature.",
+    )]);
+    TRIGGER_KEYS.iter().for_each(|key| paragraph(&mut page, key));
     page.control("SH", ["SEE ALSO"]).text([roman("vsteer(1), vsteer-config(1)")]);
     page.render()
+}
+
+fn paragraph(page: &mut Roff, key: &Key) {
+    let default = if key.kind.is_list() { "[]".to_owned() } else { format!("{:?}", key.default) };
+    page.control("TP", []).text([bold(key.name), roman(format!(" = {default}"))]);
+    page.text([roman(sentence(key))]);
 }
 
 /// What a key means, what it takes, and what counts before it.

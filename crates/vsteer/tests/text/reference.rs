@@ -154,7 +154,7 @@ fn configuration_page() {
     );
     page += "- `--config FILE` and `VSTEER_CONFIG=FILE` replace both files; `none` reads no file.\n\
         - Root reads only files that nobody else can write; by sudo also those of the user who calls, but from root's own\n  folder. A unit refuses those.\n\
-        - No key changes a host, runs a command or gives consent.\n\
+        - No key changes a host or gives consent to a change. Only `[triggers.NAME]` names programs, which the service runs.\n\
         - A faulty file stops vsteer with exit code 6, and every fault is listed with its line. `vsteer rollback` and\n  \
         `vsteer realtime disable` go on with a warning, and say in which folder they look for journals.\n\n\
         | command | does |\n|---|---|\n\
@@ -175,6 +175,13 @@ fn configuration_page() {
         vec![code(name), code(&format!("{example:?}")), (*meaning).to_owned()]
     });
     page += &table(&["key", "example", "meaning"], rows);
+    page += "\n## [triggers.NAME]\n\nA trigger posts a message or runs a command when a finding begins and when it ends: see\n\
+        [serve.md](../serve.md#triggers). At most 16.\n\n";
+    let rows = config::TRIGGER_KEYS.iter().map(|k| {
+        let default = if k.kind.is_list() { "[]".to_owned() } else { format!("{:?}", k.default) };
+        vec![code(k.name), code(&default), k.kind.about(), k.meaning.to_owned()]
+    });
+    page += &table(&["key", "default", "value", "meaning"], rows);
     made("docs/reference/configuration.md", &page);
 }
 
