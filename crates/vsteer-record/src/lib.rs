@@ -13,6 +13,7 @@ pub mod own_folder;
 mod parts;
 pub mod prometheus;
 pub mod scraped;
+pub mod stream;
 mod table;
 pub mod task;
 pub mod trusted;

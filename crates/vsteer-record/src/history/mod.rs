@@ -30,12 +30,17 @@ mod summary;
 mod tests;
 mod write;
 
-pub use column::{Documented, documented};
+pub use column::{Documented, Row, documented};
 pub use hour::largest;
 pub use read::{Found, History, Query, Step};
 pub use row::{COSTS, Cost, DAY_MS, Event, EventKind, HOUR_MS, HostRow, MINUTE_MS, Minute, VmRow};
 pub use summary::{Over, Summary, by_vm, over, parts, summary, trend};
 pub use write::{Kept, Writer};
+
+/// Rows as the columns of the files.
+pub(crate) fn batch_of<R: Row>(rows: &[R]) -> arrow_array::RecordBatch {
+    column::batch(rows, true)
+}
 
 /// Where the service keeps its history.
 pub const FOLDER: &str = "/var/lib/vsteer/history";

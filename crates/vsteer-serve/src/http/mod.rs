@@ -5,6 +5,7 @@
 
 mod access;
 mod answers;
+mod arrow;
 mod coding;
 mod history;
 mod live;

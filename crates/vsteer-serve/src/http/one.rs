@@ -3,12 +3,13 @@
 //! The model of a host with 1,000 VMs has megabytes. A page that shows one VM needs only that VM's part. Without `vm`, recent
 //! has the host.
 
+use super::arrow;
 use super::source::{Answers, not_yet};
 use crate::ring::{OF_HOST, OF_VM, Part, Times};
 use crate::seen::Seen;
 use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -55,7 +56,11 @@ struct Recent {
     wake_latency: Vec<Value>,
 }
 
-pub(super) async fn recent(State(answers): State<Answers>, Query(of): Query<Of>) -> Response {
+pub(super) async fn recent(
+    State(answers): State<Answers>,
+    Query(of): Query<Of>,
+    head: HeaderMap,
+) -> Response {
     let Some(seen) = answers.source.seen.borrow().clone() else { return not_yet() };
     let vm = match of.vm.as_deref().map(|vm| find(&seen, vm)).transpose() {
         Ok(vm) => vm,
@@ -70,9 +75,17 @@ pub(super) async fn recent(State(answers): State<Answers>, Query(of): Query<Of>)
         part.unwrap_or_else(|| Part { times: Vec::new(), columns: Default::default() });
     let names = if vm.is_some() { OF_VM } else { OF_HOST };
     let name = vm.as_ref().map_or(seen.config.hostname.as_str(), |vm| seen.name(vm)).to_owned();
+    let (schema, unix_ns) = ("vsteer.recent/1", seen.totals.batch().unix_ns);
+    if arrow::wants(&head) {
+        let id = vm.map(|vm| vm.0).unwrap_or_default();
+        let about =
+            vec![("schema", schema.to_owned()), ("unix_ns", unix_ns.to_string()), ("vm", id), ("name", name)];
+        let columns: Vec<_> = names.into_iter().zip(columns).collect();
+        return arrow::of_series(&time_unix_ms, &columns, &about);
+    }
     Json(Recent {
-        schema: "vsteer.recent/1",
-        unix_ns: seen.totals.batch().unix_ns,
+        schema,
+        unix_ns,
         vm,
         name,
         time_unix_ms,

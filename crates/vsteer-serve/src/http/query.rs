@@ -2,19 +2,22 @@
 //!
 //! Every answer is an object with the name of its schema and the time that it is of. The rule of compatibility: within a version
 //! fields are added, and none is removed or changes its meaning or unit. So a client ignores fields that it does not know. The
-//! values are those of `vsteer diagnose --json`, in the same form.
+//! values are those of `vsteer diagnose --json`, in the same form. Models, the last minutes and the history are also there as
+//! Arrow, for a client that accepts it (`arrow.rs`).
 //!
-//! The history has a file of its own. GAP(serve-outputs): no Arrow, no OTLP.
+//! The history has a file of its own. GAP(serve-outputs): no OTLP.
 
 use super::refused::refused;
 use super::source::{Answers, not_yet};
-use super::{live, one};
+use super::{arrow, live, one};
 use crate::seen::Seen;
 use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use vsteer_core::model::HostModel;
 use vsteer_core::plan::set::Setting;
 use vsteer_core::{Fault, FaultKind};
 
@@ -23,6 +26,8 @@ struct Answer {
     path: &'static str,
     about: &'static str,
     of: fn(&Seen) -> Value,
+    /// The model that it also gives as Arrow.
+    model: Option<fn(&Seen) -> Option<&HostModel>>,
 }
 
 const ALL: &[Answer] = &[
@@ -30,26 +35,31 @@ const ALL: &[Answer] = &[
         path: "/state",
         about: "the model of the host from the last sample but one to the last; null after the first sample",
         of: |seen| json!({ "model": seen.now.as_deref() }),
+        model: Some(|seen| seen.now.as_deref()),
     },
     Answer {
         path: "/minute",
         about: "the model over the last minute; null during the first ten seconds",
         of: |seen| json!({ "model": seen.minute.as_deref() }),
+        model: Some(|seen| seen.minute.as_deref()),
     },
     Answer {
         path: "/findings",
         about: "what was found in the last minute, causes first",
         of: |seen| json!({ "findings": *seen.findings }),
+        model: None,
     },
     Answer {
         path: "/config",
         about: "how the host and its VMs are set up",
         of: |seen| json!({ "config": *seen.config }),
+        model: None,
     },
     Answer {
         path: "/blame",
         about: "which threads ran while each VM was ready, in the last minute; null if that is not measured",
         of: one::blame,
+        model: None,
     },
 ];
 
@@ -81,19 +91,30 @@ pub(super) fn router() -> Router<Answers> {
         .route("/recent", get(one::recent))
         .route("/live", get(live::live));
     ALL.iter().fold(others, |router, answer| {
-        router.route(answer.path, get(async move |State(answers): State<Answers>| told(&answers, answer)))
+        let respond =
+            async move |State(answers): State<Answers>, RawQuery(query): RawQuery, head: HeaderMap| {
+                told(&answers, answer, &head, query.as_deref().unwrap_or_default())
+            };
+        router.route(answer.path, get(respond))
     })
 }
 
 /// An answer with its schema and the time of the newest sample.
 fn with_head(path: &str, seen: &Seen, mut body: Value) -> Response {
-    body["schema"] = json!(format!("vsteer{}/1", path.replace('/', ".")));
+    body["schema"] = json!(schema(path));
     body["unix_ns"] = json!(seen.totals.batch().unix_ns);
     Json(body).into_response()
 }
 
-fn told(answers: &Answers, answer: &Answer) -> Response {
+fn schema(path: &str) -> String {
+    format!("vsteer{}/1", path.replace('/', "."))
+}
+
+fn told(answers: &Answers, answer: &Answer, head: &HeaderMap, query: &str) -> Response {
     let Some(seen) = answers.source.seen.borrow().clone() else { return not_yet() };
+    if let Some(model) = answer.model.filter(|_| arrow::wants(head)) {
+        return arrow::of_model(schema(answer.path), &seen, model(&seen), query);
+    }
     with_head(answer.path, &seen, (answer.of)(&seen))
 }
 
