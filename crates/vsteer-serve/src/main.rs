@@ -11,7 +11,7 @@
 //! spaced    samples ten seconds apart
 //! live      what the page hears           ring      the last 15 minutes
 //! triggers  tells others of findings      deliveries  what became of that
-//! prometheus  rules, alerts, dashboards
+//! prometheus  rules, alerts, dashboards   otlp     metrics to a collector, with the feature `otlp`
 //! ```
 //!
 //! One thread observes and keeps the privileges that observing needs. All others, which read what clients send, have none.
@@ -26,6 +26,8 @@ mod listen;
 mod live;
 mod metrics;
 mod options;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod own;
 mod print;
 mod prometheus;
@@ -82,6 +84,8 @@ fn run(options: &Options, config: &Config) -> Result<(), Fault> {
         println!("a message of trigger {name} arrived");
         return Ok(());
     }
+    #[cfg(feature = "otlp")]
+    let collector = options.otlp.as_deref().map(otlp::target).transpose()?;
     let access = Arc::new(Access::of(options)?);
     let places = listen::all(options)?;
     let _socket = Socket(socket_of(options).map(Path::to_owned));
@@ -103,6 +107,8 @@ fn run(options: &Options, config: &Config) -> Result<(), Fault> {
     let history = keeper.as_ref().and_then(|_| history::folder(options.history.as_deref()));
     let source =
         Source { seen, compat_names: options.compat_names, forecasts, history, live: Arc::default() };
+    #[cfg(feature = "otlp")]
+    collector.map(|to| runtime.spawn(otlp::run(to, source.clone())));
     let served = runtime.block_on(serve(options, places, source, access, watching));
     stop.set();
     // Its tasks go with it, and with them the queues of triggers. Queries that still run are not waited for.

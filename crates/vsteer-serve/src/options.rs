@@ -104,6 +104,13 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// Push the metrics to an OpenTelemetry collector at this address every 10 s (OTLP over HTTP, protobuf)
+    ///
+    /// An address that other machines can reach must be https.
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+
     /// Send one message of trigger NAME ([triggers.NAME] of vsteer.toml), say whether it arrived, and end
     #[arg(long, value_name = "NAME")]
     pub try_trigger: Option<String>,

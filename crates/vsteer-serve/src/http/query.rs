@@ -5,7 +5,7 @@
 //! values are those of `vsteer diagnose --json`, in the same form. Models, the last minutes and the history are also there as
 //! Arrow, for a client that accepts it (`arrow.rs`).
 //!
-//! The history has a file of its own. GAP(serve-outputs): no OTLP.
+//! The history has a file of its own.
 
 use super::refused::refused;
 use super::source::{Answers, not_yet};

@@ -9,9 +9,13 @@ mod format;
 mod guests;
 mod histograms;
 mod host;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod reference;
 
 pub use format::{Format, render};
+#[cfg(feature = "otlp")]
+pub use otlp::otlp;
 #[cfg(test)]
 pub use reference::name;
 pub use reference::reference;
