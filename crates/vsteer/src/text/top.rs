@@ -41,11 +41,10 @@ const RARE: [&[&str]; 5] = [
     &["%WAKING"],
 ];
 
-/// The columns, by their place in [`COLUMNS`], that the live table shows if it has room for `room` of them. Columns without
-/// any value are dropped first, from the right, and then the rightmost.
-pub fn shown(rows: &[Row], room: usize) -> Vec<usize> {
+/// The columns, by their place in [`COLUMNS`], that the live table shows if it has room for `room` of them. `anybody` says
+/// whether any row has a value in a column. Columns without a value are dropped first, from the right, then the rightmost.
+pub fn shown(anybody: impl Fn(usize) -> bool, room: usize) -> Vec<usize> {
     let place = |name: &str| COLUMNS.iter().position(|c| *c == name);
-    let anybody = |i: usize| rows.iter().any(|r| r.values[i].is_some());
     let hidden: Vec<usize> = RARE
         .iter()
         .map(|set| set.iter().filter_map(|name| place(name)).collect::<Vec<usize>>())
@@ -73,6 +72,8 @@ pub struct Row {
     pub values: [Option<f64>; COLUMNS.len()],
     /// The column whose value is not measured but estimated.
     pub estimated: Option<usize>,
+    /// Number of vCPUs over which the values are sums, at least 1.
+    pub vcpus: usize,
 }
 
 impl Row {
@@ -136,7 +137,7 @@ fn row(
         pressure.memory_full,
         s.waking,
     ];
-    Row { group: group.to_owned(), depth, name, values, estimated: None }
+    Row { group: group.to_owned(), depth, name, values, estimated: None, vcpus: 1 }
 }
 
 fn thread_row(group: &str, t: &ThreadModel) -> Row {
@@ -161,13 +162,15 @@ pub fn vm_rows(model: &HostModel) -> Vec<Row> {
 
 fn rows_of(vm: &VmModel) -> Vec<Row> {
     let id = &vm.id.0;
+    let vcpus = vm.vcpu_threads().count().max(1);
+    let of_all = |row: Row| Row { vcpus, ..estimated(row, vm) };
     let all = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
     let switches = all.filter(|_| !vm.threads.is_empty());
     let group = row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm));
-    let mut rows = vec![estimated(group, vm)];
+    let mut rows = vec![of_all(group)];
     if vm.vcpu_threads().next().is_some() {
         let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
-        rows.push(estimated(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None), vm));
+        rows.push(of_all(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None)));
     }
     rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
     rows

@@ -1,6 +1,7 @@
 //! What keys and the mouse do in the live table. Letters are esxtop's where esxtop has one.
 
-use super::{View, beside, columns, visible};
+use super::View;
+use super::table::{beside, columns, visible};
 use crate::text::COLUMNS;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use std::time::Duration;
@@ -14,12 +15,15 @@ pub const KEYS: &str = "  up/down, j/k   select            e, Enter   expand or 
   space          pause             i          settings of the selected VM
   s              set the interval  + -        longer or shorter interval
   f              choose columns    h, ?       this help
-  q, Ctrl-C      end               mouse      select, sort, scroll";
+  q, Ctrl-C      end               mouse      select, sort, scroll
+  t              trend of ready time on or off";
 
 /// The longest and the shortest interval that a person can set in the view.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 /// Lines of one turn of the wheel.
 const WHEEL: usize = 3;
+/// Lines that a page of the help moves.
+const HELP_PAGE: usize = 15;
 
 /// Text that a person types, and what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +41,8 @@ pub fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         typed(view, typing, key);
         return false;
     }
-    if view.help {
-        view.help = false;
+    if let Some(from) = view.help {
+        view.help = scrolled(key, from, HELP_PAGE);
         return false;
     }
     if view.choosing.is_some() {
@@ -47,7 +51,7 @@ pub fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
     }
     match key {
         KeyCode::Char('q') => return true,
-        KeyCode::Char('h' | '?') => view.help = true,
+        KeyCode::Char('h' | '?') => view.help = Some(0),
         KeyCode::Down | KeyCode::Char('j') => select(view, 1),
         KeyCode::Up | KeyCode::Char('k') => select(view, -1),
         KeyCode::PageDown => select(view, view.page()),
@@ -64,6 +68,7 @@ pub fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
         KeyCode::Char('b') => view.blame = !view.blame,
         KeyCode::Char('i') => view.settings = !view.settings,
+        KeyCode::Char('t') => view.trend = !view.trend,
         KeyCode::Char('f') => view.choosing = Some(0),
         KeyCode::Char(' ') => view.paused = !view.paused,
         KeyCode::Char('/') => view.typing = Some(Typing::Filter),
@@ -75,6 +80,20 @@ pub fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         _ => {}
     }
     false
+}
+
+/// The first line after a key that scrolls; `None` for another key.
+fn scrolled(key: KeyCode, from: usize, page: usize) -> Option<usize> {
+    match key {
+        KeyCode::Down | KeyCode::Char('j') => Some(from.saturating_add(1)),
+        KeyCode::Up | KeyCode::Char('k') => Some(from.saturating_sub(1)),
+        KeyCode::PageDown => Some(from.saturating_add(page)),
+        KeyCode::PageUp => Some(from.saturating_sub(page)),
+        KeyCode::Home => Some(0),
+        // Drawing limits it to what there is.
+        KeyCode::End => Some(usize::MAX),
+        _ => None,
+    }
 }
 
 fn column(name: &str) -> Option<usize> {
@@ -159,7 +178,7 @@ pub fn clicked(view: &mut View, mouse: MouseEvent) {
         MouseEventKind::Down(MouseButton::Left) => {
             let area = view.area;
             let inside = area.contains((mouse.column, mouse.row).into());
-            if !inside || view.help || view.choosing.is_some() {
+            if !inside || view.help.is_some() || view.choosing.is_some() {
                 return;
             }
             if mouse.row == area.y {
