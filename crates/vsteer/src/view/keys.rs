@@ -1,22 +1,13 @@
 //! What keys and the mouse do in the live table. Letters are esxtop's where esxtop has one.
 
-use super::View;
-use super::table::{beside, columns, visible};
+use super::map::Map;
+use super::table::{beside, columns, place_of, visible};
+use super::zoom::Zoom;
+use super::{Page, View};
 use crate::text::COLUMNS;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use std::time::Duration;
-
-pub const KEYS: &str = "  up/down, j/k   select            e, Enter   expand or close a VM
-  PgUp, PgDn     a page            Home, End  first, last
-  E              expand all        left/right sort by another column
-  U, R, N        sort by %USED, by %RDY, by name
-  r              reverse order     /          filter by name (Esc clears)
-  p, c           pCPUs on or off   b          blame of the selected VM
-  space          pause             i          settings of the selected VM
-  s              set the interval  + -        longer or shorter interval
-  f              choose columns    h, ?       this help
-  q, Ctrl-C      end               mouse      select, sort, scroll
-  t              trend of ready time on or off";
+use std::time::{Duration, Instant};
+use vsteer_core::nouns::VmId;
 
 /// The longest and the shortest interval that a person can set in the view.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
@@ -24,6 +15,10 @@ const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::f
 const WHEEL: usize = 3;
 /// Lines that a page of the help moves.
 const HELP_PAGE: usize = 15;
+/// Characters that the pin map moves to the side.
+const ASIDE: usize = 16;
+/// Two clicks within this time are a double click.
+const DOUBLE: Duration = Duration::from_millis(500);
 
 /// Text that a person types, and what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +42,9 @@ pub fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
     }
     if view.choosing.is_some() {
         choose(view, key);
+        return false;
+    }
+    if in_page(view, key) {
         return false;
     }
     match key {
@@ -76,10 +74,59 @@ pub fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Esc => view.filter.clear(),
         KeyCode::Char('+') => set_interval(view, view.interval * 2),
         KeyCode::Char('-') => set_interval(view, view.interval / 2),
-        KeyCode::Char('e') | KeyCode::Enter => expand(view),
+        KeyCode::Char('e') => expand(view),
+        KeyCode::Char('z') | KeyCode::Enter => zoom(view),
+        KeyCode::Char('m') => view.page = Page::Map(Map::default()),
         _ => {}
     }
     false
+}
+
+/// Keys of the screens for one VM and for pins. Whether the key is used up: what remains is the same on every screen.
+fn in_page(view: &mut View, key: KeyCode) -> bool {
+    match (&mut view.page, key) {
+        (Page::Table, _) => return false,
+        (_, KeyCode::Esc) | (Page::Map(_), KeyCode::Char('m')) | (Page::Zoom(_), KeyCode::Char('z')) => {
+            view.page = Page::Table;
+        }
+        (Page::Zoom(_), KeyCode::Left) => other_vm(view, -1),
+        (Page::Zoom(_), KeyCode::Right) => other_vm(view, 1),
+        (Page::Map(map), KeyCode::Left) => map.right = map.right.saturating_sub(ASIDE),
+        (Page::Map(map), KeyCode::Right) => map.right += ASIDE,
+        (Page::Zoom(zoom), key) if scrolled(key, zoom.from, zoom.page).is_some() => {
+            zoom.from = scrolled(key, zoom.from, zoom.page).unwrap_or_default();
+        }
+        (Page::Map(map), key) if scrolled(key, map.down, map.page).is_some() => {
+            map.down = scrolled(key, map.down, map.page).unwrap_or_default();
+        }
+        // What these change is not on the screen.
+        (_, KeyCode::Enter | KeyCode::Char('z' | 'e' | 'f' | 'i' | 'b' | 'p' | 'c' | 't')) => {}
+        (Page::Zoom(_), KeyCode::Char('E' | 'U' | 'R' | 'N' | 'r' | '/')) => {}
+        _ => return false,
+    }
+    true
+}
+
+/// The selected VM on the whole screen.
+fn zoom(view: &mut View) {
+    let rows = visible(view);
+    if let Some((place, row)) = view.table.selected().and_then(|at| rows.get(at)) {
+        view.page = Page::Zoom(Zoom::into(*place, VmId(row.group.clone())));
+    }
+}
+
+/// The VM before or after the present one, in the order of the table.
+fn other_vm(view: &mut View, by: isize) {
+    let Page::Zoom(zoom) = &view.page else { return };
+    let rows = visible(view);
+    let vms: Vec<usize> = (0..rows.len()).filter(|at| rows[*at].1.depth == 0).collect();
+    let is_it = |at: &usize| rows[*at].0 == zoom.place && rows[*at].1.group == zoom.vm.0;
+    let now = vms.iter().position(is_it);
+    let next = now.map_or(Some(0), |now| now.checked_add_signed(by));
+    if let Some(at) = next.and_then(|next| vms.get(next)) {
+        view.table.select(Some(*at));
+        view.page = Page::Zoom(Zoom::into(rows[*at].0, VmId(rows[*at].1.group.clone())));
+    }
 }
 
 /// The first line after a key that scrolls; `None` for another key.
@@ -171,32 +218,58 @@ fn choose(view: &mut View, key: KeyCode) {
 }
 
 /// Handles the mouse: a click selects a row, or sorts by a heading; the wheel scrolls.
-pub fn clicked(view: &mut View, mouse: MouseEvent) {
+pub fn clicked(view: &mut View, mouse: MouseEvent, now: Instant) {
     match mouse.kind {
-        MouseEventKind::ScrollDown => select(view, WHEEL.cast_signed()),
-        MouseEventKind::ScrollUp => select(view, -WHEEL.cast_signed()),
-        MouseEventKind::Down(MouseButton::Left) => {
+        MouseEventKind::ScrollDown => (0..WHEEL).for_each(|_| wheel(view, KeyCode::Down)),
+        MouseEventKind::ScrollUp => (0..WHEEL).for_each(|_| wheel(view, KeyCode::Up)),
+        MouseEventKind::Down(button @ (MouseButton::Left | MouseButton::Right)) => {
             let area = view.area;
             let inside = area.contains((mouse.column, mouse.row).into());
-            if !inside || view.help.is_some() || view.choosing.is_some() {
+            let covered = view.help.is_some() || view.choosing.is_some() || !matches!(view.page, Page::Table);
+            if !inside || covered {
                 return;
             }
-            if mouse.row == area.y {
-                let heading = view.headings.iter().find(|(from, to, _)| (*from..*to).contains(&mouse.column));
-                let Some((.., by)) = heading.copied() else { return };
-                if view.sort == by {
-                    view.reverse = !view.reverse
-                } else {
-                    sort(view, by)
-                }
-                return;
-            }
-            let row = view.table.offset() + usize::from(mouse.row - area.y - 1);
-            if row < visible(view).len() {
-                // A second click opens or closes.
-                if view.table.selected() == Some(row) { expand(view) } else { view.table.select(Some(row)) }
+            match mouse.row - area.y {
+                0 => heading(view, mouse.column),
+                line => row(view, view.table.offset() + usize::from(line - 1), button, now),
             }
         }
         _ => {}
+    }
+}
+
+/// One line of the wheel, wherever it is turned.
+fn wheel(view: &mut View, key: KeyCode) {
+    if let Some(from) = view.help {
+        view.help = scrolled(key, from, 1);
+    } else if view.choosing.is_some() {
+        choose(view, key);
+    } else if !in_page(view, key) {
+        select(view, if key == KeyCode::Down { 1 } else { -1 });
+    }
+}
+
+/// A click on a heading sorts by it; a second one reverses.
+fn heading(view: &mut View, column: u16) {
+    let heading = view.headings.iter().find(|(from, to, _)| (*from..*to).contains(&column));
+    let Some((.., by)) = heading.copied() else { return };
+    if view.sort == by { view.reverse = !view.reverse } else { sort(view, by) }
+}
+
+/// A click on a row selects it, the right button also expands it, a double click zooms into its VM.
+fn row(view: &mut View, at: usize, button: MouseButton, now: Instant) {
+    let rows = visible(view);
+    let Some(clicked) = rows.get(at) else { return };
+    view.table.select(Some(at));
+    if button == MouseButton::Right {
+        expand(view);
+        return;
+    }
+    let former = view.clicked.replace((now, clicked.clone()));
+    // Rows move between two clicks when values change: both must mean the same VM.
+    let is_double = |(then, row)| now.duration_since(then) <= DOUBLE && place_of(&row, &rows) == Some(at);
+    if former.is_some_and(is_double) {
+        view.clicked = None;
+        zoom(view);
     }
 }

@@ -1,20 +1,26 @@
 //! The live table: esxtop's CPU screen for this host, in a terminal.
 //!
 //! ```text
-//! feed   where values come from       keys    keys and the mouse
-//! table  rows and columns             panels  what stands around the table
-//! trend  what the last updates showed saved   columns that a person chose, in vsteer.toml
+//! table  rows and columns         feed   where values come from
+//! panels what stands around them  trend  what the last updates showed
+//! zoom   one VM                   pins   where vCPUs are kept
+//! map    VMs and their pCPUs      saved  columns that a person chose, in vsteer.toml
+//! help   the help                 keys   keys and the mouse
 //! ```
 //!
 //! Every update derives the table from raw samples; pausing stops the view, not the
 //! counting.
 
 mod feed;
+mod help;
 mod keys;
+mod map;
 mod panels;
+mod pins;
 mod saved;
 mod table;
 mod trend;
+mod zoom;
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;
@@ -22,6 +28,7 @@ use crate::source::{Failed, Several, need_vms, only_watch, open_host};
 use crate::text::{COLUMNS, Row, node_rows, one_line, vm_rows};
 use feed::{Feed, One, Played};
 use keys::{Typing, clicked, pressed};
+use map::Map;
 use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture, Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -34,7 +41,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use table::{BOLD, place_of, visible};
+use table::{BOLD, Placed, place_of, visible};
 use trend::Past;
 use vsteer_core::Fault;
 use vsteer_core::model::HostModel;
@@ -44,6 +51,7 @@ use vsteer_core::thresholds::Thresholds;
 use vsteer_host::observe::Observe;
 use vsteer_host::pace::Described;
 use vsteer_record::config::Config;
+use zoom::Zoom;
 
 /// How often to check for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -64,8 +72,16 @@ struct Shown {
     fault: Option<Fault>,
 }
 
+/// What is on the screen.
+enum Page {
+    Table,
+    Zoom(Zoom),
+    Map(Map),
+}
+
 struct View {
     hosts: Vec<Shown>,
+    page: Page,
     expanded: BTreeSet<(usize, String)>,
     all_expanded: bool,
     /// The column that rows are sorted by; `None`: the name.
@@ -95,6 +111,8 @@ struct View {
     /// Where the table was drawn, and its headings: from and to which column of the screen, and what they sort by.
     area: Rect,
     headings: Vec<(u16, u16, Option<usize>)>,
+    /// The last click on a row.
+    clicked: Option<(Instant, Placed)>,
     notes: Vec<String>,
     look: Look,
 }
@@ -190,6 +208,7 @@ impl View {
     fn new(a: &Top, hosts: Vec<Shown>, notes: Vec<String>, look: Look) -> View {
         View {
             hosts,
+            page: Page::Table,
             expanded: BTreeSet::new(),
             all_expanded: false,
             sort: Some(2),
@@ -211,6 +230,7 @@ impl View {
             table: TableState::default().with_selected(0),
             area: Rect::default(),
             headings: Vec::new(),
+            clicked: None,
             notes,
             look,
         }
@@ -297,7 +317,7 @@ fn live(
                 {
                     return Ok(());
                 }
-                Event::Mouse(mouse) => clicked(view, mouse),
+                Event::Mouse(mouse) => clicked(view, mouse, Instant::now()),
                 _ => {}
             }
             continue;
@@ -324,7 +344,32 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
         f.render_widget(Paragraph::new(lines.chain(faults).collect::<Vec<_>>().join("\n")), f.area());
         return;
     }
-    table::fit(view, f.area().width);
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)]).areas(f.area());
+    // How vsteer counts, and whether the view stands still, is visible however narrow the terminal is.
+    let state = state(view);
+    let right = Constraint::Length(u16::try_from(state.chars().count()).unwrap_or(u16::MAX));
+    let [left, right] = Layout::horizontal([Constraint::Min(0), right]).areas(head);
+    f.render_widget(Paragraph::new(Span::styled(title(view), BOLD)), left);
+    let style = if view.paused { BOLD.add_modifier(Modifier::REVERSED) } else { BOLD };
+    f.render_widget(Paragraph::new(Span::styled(state, style)), right);
+    match view.page {
+        Page::Table => draw_table(f, body, view),
+        Page::Zoom(_) => zoom::draw(f, body, view),
+        Page::Map(_) => map::draw(f, body, view),
+    }
+    f.render_widget(Paragraph::new(foot_text(view)).style(view.look.fg(Color::DarkGray)), foot);
+    if view.help.is_some() {
+        help::draw(f, view);
+    }
+    if let Some(at) = view.choosing {
+        panels::draw_chooser(f, view, at);
+    }
+}
+
+/// The table, pCPUs above it, and below it what is wanted of the selected VM.
+fn draw_table(f: &mut Frame<'_>, area: Rect, view: &mut View) {
+    table::fit(view, area.width);
     let rows = visible(view);
     let count = rows.len();
     if view.table.selected().is_some_and(|s| s >= count) {
@@ -334,32 +379,15 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     let mut about = if view.settings { panels::settings(view, &rows) } else { Vec::new() };
     about.extend(if view.blame { panels::blame(view, &rows) } else { Vec::new() });
     let cap = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).min(f.area().height / 3);
-    let [head, pcpus, body, below, foot] = Layout::vertical([
-        Constraint::Length(1),
+    let [pcpus, body, below] = Layout::vertical([
         Constraint::Length(cap(host.len())),
         Constraint::Min(3),
         Constraint::Length(cap(about.len())),
-        Constraint::Length(1),
     ])
-    .areas(f.area());
-
-    // How vsteer counts, and whether the view stands still, is visible however narrow the terminal is.
-    let state = state(view);
-    let right = Constraint::Length(u16::try_from(state.chars().count()).unwrap_or(u16::MAX));
-    let [left, right] = Layout::horizontal([Constraint::Min(0), right]).areas(head);
-    f.render_widget(Paragraph::new(Span::styled(title(view), BOLD)), left);
-    let style = if view.paused { BOLD.add_modifier(Modifier::REVERSED) } else { BOLD };
-    f.render_widget(Paragraph::new(Span::styled(state, style)), right);
+    .areas(area);
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
     table::draw(f, body, &rows, view);
     f.render_widget(Paragraph::new(about), below);
-    f.render_widget(Paragraph::new(foot_text(view)).style(view.look.fg(Color::DarkGray)), foot);
-    if view.help.is_some() {
-        panels::draw_help(f, view);
-    }
-    if let Some(at) = view.choosing {
-        panels::draw_chooser(f, view, at);
-    }
 }
 
 fn trouble(host: &Shown) -> Option<String> {
@@ -403,54 +431,19 @@ fn foot_text(view: &View) -> String {
     if view.typing == Some(Typing::Interval) {
         return format!("interval in seconds: {}_", view.typed);
     }
+    match &view.page {
+        Page::Zoom(zoom) => return zoom::foot(zoom),
+        Page::Map(map) if view.typing.is_none() => return map::foot(map),
+        _ => {}
+    }
     let lost = view.hosts.iter().find_map(trouble);
     match (view.typing.is_some(), view.filter.is_empty(), lost.as_ref().or(view.notes.first())) {
         (true, ..) => format!("filter: {}_", view.filter),
         (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
         (_, _, Some(note)) => note.clone(),
-        _ => "h help   e expand   / filter   b blame   i settings   f columns   q quit".to_owned(),
+        _ => "h help   z one VM   m pins   e expand   / filter   b blame   f columns   q quit".to_owned(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use table::ready_style;
-
-    #[test]
-    fn what_a_person_chooses_for_the_live_table() {
-        use clap::{CommandFactory, FromArgMatches};
-        let look = |text: &str, words: &[&str]| {
-            let config = vsteer_record::config::of_text(text).strict().unwrap();
-            let all = ["vsteer", "top"].iter().chain(words);
-            let matches = crate::settings::with_defaults("top", &config).get_matches_from(all);
-            let crate::cli::Command::Top(a) = crate::cli::Cli::from_arg_matches(&matches).unwrap().command
-            else {
-                panic!("top was asked for");
-            };
-            Look::of(&a, &config)
-        };
-        crate::cli::Cli::command().debug_assert();
-        let plain = look("", &[]);
-        assert!(plain.colour && plain.columns.is_empty() && plain.fg(Color::Red).fg == Some(Color::Red));
-        let chosen = look("[display]\ncolour = \"never\"\n[top]\ncolumns = [\"%RDY\", \"%USED\"]\n", &[]);
-        assert_eq!((chosen.colour, &chosen.columns), (false, &vec![2, 0]));
-        assert!(chosen.fg(Color::Red) == Style::new() && chosen.selected().bg.is_none());
-        assert_eq!(look("[top]\ncolumns = [\"%RDY\"]\n", &["--columns", "%RUN,SW/s"]).columns, [1, 11]);
-        // Ready at 7 % of a pCPU: yellow by default, red with another threshold.
-        let mut row = Row {
-            group: "web".into(),
-            depth: 1,
-            name: "vCPU 0".into(),
-            values: [None; COLUMNS.len()],
-            estimated: None,
-            vcpus: 1,
-        };
-        row.values[2] = Some(0.07);
-        let colour = |look: &Look| ready_style(&row, look).fg;
-        assert_eq!(colour(&plain), Some(Color::Yellow));
-        assert_eq!(colour(&look("[thresholds]\nready_per_vcpu_critical = \"6%\"\n", &[])), Some(Color::Red));
-        assert_eq!(colour(&look("[thresholds]\nready_per_vcpu = \"8%\"\n", &[])), None);
-        assert_eq!(colour(&chosen), None);
-    }
-}
+mod tests;

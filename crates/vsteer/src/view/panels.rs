@@ -1,9 +1,8 @@
-//! What stands around the table: settings and blame of a VM, help, and the column chooser.
+//! What stands around the table: settings and blame of a VM, and the column chooser.
 
-use super::keys::KEYS;
+use super::View;
 use super::table::{Placed, columns};
-use super::{View, trend};
-use crate::text::{COLUMNS, COLUMNS_HELP, one_line};
+use crate::text::{COLUMNS, one_line};
 use ratatui::Frame;
 use ratatui::layout::Constraint;
 use ratatui::style::Style;
@@ -41,29 +40,6 @@ pub(super) fn draw_chooser(f: &mut Frame<'_>, view: &View, at: usize) {
     f.render_widget(Clear, area);
     let title = " columns, in their order ";
     f.render_widget(Paragraph::new(lines).scroll((scroll, 0)).block(Block::bordered().title(title)), area);
-}
-
-/// The help. A small screen shows the part from the line `view.help`.
-pub(super) fn draw_help(f: &mut Frame<'_>, view: &mut View) {
-    let trend = trend::help(view.look.trend_full(), view.look.ascii);
-    let help = format!("{KEYS}\n\n{trend}\n{COLUMNS_HELP}");
-    let lines = help.lines().count();
-    let height = u16::try_from(lines).unwrap_or(20).saturating_add(2);
-    let area = f.area().centered(Constraint::Length(76), Constraint::Length(height));
-    let room = usize::from(area.height.saturating_sub(2));
-    let from = view.help.unwrap_or(0).min(lines.saturating_sub(room));
-    view.help = Some(from);
-    let mut block = Block::bordered().title(" keys and columns ");
-    if room < lines {
-        block = block.title_bottom(format!(
-            " lines {} to {} of {lines}, up and down scroll ",
-            from + 1,
-            from + room
-        ));
-    }
-    f.render_widget(Clear, area);
-    let scroll = (u16::try_from(from).unwrap_or(0), 0);
-    f.render_widget(Paragraph::new(help).scroll(scroll).block(block), area);
 }
 
 /// The settings of the selected VM.

@@ -94,9 +94,9 @@ pub(super) fn place_of((place, row): &Placed, rows: &[Placed]) -> Option<usize> 
         .position(|(p, r)| (p, r.depth, &r.group, &r.name) == (place, row.depth, &row.group, &row.name))
 }
 
-/// The colour of a row, by its ready time per vCPU.
-pub(super) fn ready_style(row: &Row, look: &Look) -> Style {
-    match row.values[2].unwrap_or(0.0) / row.vcpus.max(1) as f64 {
+/// The colour of a share of ready time over so many vCPUs.
+pub(super) fn ready_style(ready: Option<f64>, vcpus: usize, look: &Look) -> Style {
+    match ready.unwrap_or(0.0) / vcpus.max(1) as f64 {
         r if r > look.thresholds.ready_per_vcpu_critical => look.fg(Color::Red),
         r if r > look.thresholds.ready_per_vcpu => look.fg(Color::Yellow),
         _ => Style::new(),
@@ -168,7 +168,7 @@ fn line(view: &View, (place, r): &Placed, shown: &[usize]) -> Cells<'static> {
     });
     let cells: Vec<String> =
         host_name.into_iter().chain([r.name.clone()]).chain(values).chain(trend).collect();
-    let style = ready_style(r, &view.look);
+    let style = ready_style(r.values[2], r.vcpus, &view.look);
     Cells::new(cells).style(if r.depth == 0 { style.patch(BOLD) } else { style })
 }
 

@@ -9,6 +9,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
+use std::sync::LazyLock;
 
 /// The last screen that `vsteer LINE` shows before it ends. `keys` are typed at its start.
 pub fn screen(line: &str, size: (u16, u16), keys: &str) -> vt100::Screen {
@@ -83,6 +84,8 @@ fn top_with_blame_and_with_its_help() {
     insta::assert_snapshot!("top_blame", lines(&screen(TOP, (100, 30), "b")));
     insta::assert_snapshot!("top_settings", lines(&screen(TOP, (100, 30), "s")));
     insta::assert_snapshot!("top_help", lines(&screen(TOP, (100, 30), "h")));
+    insta::assert_snapshot!("top_help_80x24", lines(&screen(TOP, (80, 24), "h")));
+    insta::assert_snapshot!("top_help_80x24_end", lines(&screen(TOP, (80, 24), "h\u{1b}[F")));
 }
 
 /// Fourteen updates: the trends are full.
@@ -95,4 +98,72 @@ fn top_with_trends() {
     // One column less, and no trend.
     assert!(!lines(&screen(TREND, (117, 12), "p")).contains("RDYTREND"));
     assert!(!lines(&screen(TREND, (118, 12), "pt")).contains("RDYTREND"), "t hides it");
+}
+
+/// A host of 64 pCPUs on two nodes, with VMs that are pinned in different ways.
+const PINNED: &str = r#"
+title = "VMs that are pinned in different ways"
+for = "8s"
+[scheduler]
+policy = "eevdf"
+[machine]
+sockets = 2
+cores_per_node = 16
+threads_per_core = 2
+[[vm]]
+name = "database"
+vcpus = 4
+pins = ["0", "1", "2", "3"]
+demand = { server = { between = { exponential = "4ms" }, service = { exponential = "2ms" } } }
+[[vm]]
+name = "batch"
+count = 3
+vcpus = 4
+affinity = "0-3"
+quota = { quota = "100ms", period = "100ms" }
+demand = "hog"
+[[vm]]
+name = "a-name-that-is-longer-than-its-column"
+vcpus = 8
+affinity = "32-47"
+demand = { periodic = { period = "10ms", work = "1ms" } }
+[[vm]]
+name = "web"
+count = 20
+vcpus = 2
+demand = { server = { between = { exponential = "20ms" }, service = { exponential = "5ms" } } }
+"#;
+
+static RECORDED: LazyLock<()> = LazyLock::new(|| {
+    PLACE.write("pinned.toml", PINNED);
+    let out = PLACE.run("simulate pinned.toml -o pinned.vsteer");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+});
+
+const LINE: &str = "top pinned.vsteer --interval 100ms -n 12";
+
+/// The recording of [`PINNED`], in which `keys` are typed.
+fn pinned(size: (u16, u16), keys: &str) -> String {
+    LazyLock::force(&RECORDED);
+    lines(&played(LINE, size, UTF_8, "", keys))
+}
+
+#[test]
+fn zoom_into_one_vm() {
+    insta::assert_snapshot!("zoom_80x24", pinned((80, 24), "/data\rz"));
+    insta::assert_snapshot!("zoom_80x24_end", pinned((80, 24), "/data\rz\u{1b}[F"));
+    insta::assert_snapshot!("zoom_160x50", pinned((160, 50), "/data\r\r"));
+    let ascii = played(LINE, (80, 44), "C", "", "/batch-1\rz");
+    insta::assert_snapshot!("zoom_ascii", lines(&ascii));
+}
+
+#[test]
+fn the_pin_map() {
+    insta::assert_snapshot!("map_80x24", pinned((80, 24), "Nm"));
+    insta::assert_snapshot!("map_80x24_right", pinned((80, 24), "Nm\u{1b}[C\u{1b}[C\u{1b}[F"));
+    insta::assert_snapshot!("map_160x50", pinned((160, 50), "NmE"));
+    let esxtop = played("top esxtop.csv.gz --interval 100ms -n 12", (80, 12), UTF_8, "", "m");
+    insta::assert_snapshot!("map_esxtop", lines(&esxtop));
+    let several = "top --connect tree:host --connect tree:host-2 --interval 300ms -n 1";
+    insta::assert_snapshot!("map_several", lines(&screen(several, (80, 24), "mE")));
 }
