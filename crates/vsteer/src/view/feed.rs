@@ -31,8 +31,10 @@ impl Feed for One<'_> {
         }
         let now = self.host.sample()?;
         let before = std::mem::replace(&mut self.before, now.clone());
-        // The end of what is played.
-        if !view.paused && now.mono_ns > before.mono_ns {
+        // Nothing is new at the end of what is played.
+        let is_new = now.mono_ns > before.mono_ns;
+        view.hosts[0].past.missed |= is_new && view.paused;
+        if !view.paused && is_new {
             let collector = self.host.collector();
             let config = self.described.of(self.host)?;
             let model = model::derive(config, &collector, &[&before, &now])?;
@@ -48,6 +50,7 @@ impl Feed for Several {
         self.set_interval(view.interval);
         while let Some((place, u)) = self.next(Duration::ZERO) {
             if view.paused {
+                view.hosts[place].past.missed = true;
                 continue;
             }
             let samples = [&u.before, &u.now];

@@ -10,7 +10,7 @@ use super::trend::bars;
 use super::{Page, Shown, View};
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use std::collections::HashMap;
 use vsteer_core::model::{ThreadModel, VmModel};
@@ -203,14 +203,19 @@ fn row(shown: &Shown, columns: &Columns, entry: &Entry) -> Option<(String, Strin
     Some((pins.text(), columns.row(&pins, &ran)))
 }
 
-/// `text` in exactly `width` characters; what is cut ends with `…`, or with `~` where that cannot be written.
+/// `text` in exactly `width` columns of the screen; what is cut ends with `…`, or with `~` where that cannot be written.
 fn cut(text: &str, width: usize, ascii: bool) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return format!("{text:<width$}");
+    let wide = |text: &str| Span::raw(text.to_owned()).width();
+    let mut kept = text.to_owned();
+    if wide(text) > width {
+        // Some characters are two columns wide.
+        while wide(&kept) >= width {
+            kept.pop();
+        }
+        kept.push(if ascii { '~' } else { '…' });
     }
-    let kept: String = text.chars().take(width - 1).collect();
-    format!("{kept}{}", if ascii { '~' } else { '…' })
+    let blanks = width.saturating_sub(wide(&kept));
+    kept + &" ".repeat(blanks)
 }
 
 /// The heading of a host.
@@ -289,7 +294,9 @@ pub fn foot(map: &Map) -> String {
     if parts.len() > 1 {
         parts.push("arrows scroll".to_owned());
     }
-    parts.extend(["h help".to_owned(), "E vCPUs".to_owned()]);
+    parts.extend(["E vCPUs".to_owned(), "h help".to_owned()]);
+    // What does not fit is left out, from the right.
+    while parts.join("   ").len() > LEFT + map.room && parts.pop().is_some() {}
     parts.join("   ")
 }
 
@@ -350,9 +357,8 @@ mod tests {
         assert_eq!(columns.row(&Pins::Free, &[Some(3)]), " . . . 1");
         assert_eq!(columns.row(&Pins::NotKnown, &[None]), " ? ? ? ?", "not known is not nowhere");
         assert_eq!(columns.row(&Pins::Free, &[Some(1); 12]), " . . + .");
-        assert_eq!(
-            (cut("abcdef", 4, false), cut("abcdef", 4, true), cut("ab", 4, true)),
-            ("abc…".into(), "abc~".into(), "ab  ".into())
-        );
+        let cut = |text, ascii| cut(text, 4, ascii);
+        assert_eq!([cut("abcdef", false), cut("abcdef", true), cut("ab", true)], ["abc…", "abc~", "ab  "]);
+        assert_eq!(cut("\u{4e2d}\u{4e2d}\u{4e2d}", true), "\u{4e2d}~ ", "two columns each");
     }
 }

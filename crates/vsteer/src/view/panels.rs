@@ -62,7 +62,7 @@ pub(super) fn blame(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
     let Some(culprits) = culprits(model, &id) else {
         return vec![Line::from("this collector does not measure blame")];
     };
-    let name = model.vm(&id).map_or_else(|| row.group.clone(), |vm| vm.name.clone());
+    let name = model.vm(&id).map_or_else(|| row.group.clone(), |vm| one_line(&vm.name));
     let title = format!("While {name} was ready, these ran (% of one pCPU, all its threads together):");
     let line = |(share, who): (f64, String)| {
         let bar = "#".repeat((share * BAR).ceil().min(BAR) as usize);

@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use vsteer_core::model;
 use vsteer_core::nouns::{
-    Collector, Histogram, PcpuSample, ThreadCounters, ThreadSample, VmConfig, VmThread,
+    Collector, Histogram, PcpuSample, ThreadCounters, ThreadSample, VmConfig, VmId, VmThread,
 };
 
 /// What `vsteer top` is asked for, with this configuration.
@@ -125,6 +125,17 @@ fn enter_shows_one_vm_and_esc_goes_back() {
     keys(&mut view, &[KeyCode::Esc]);
     assert!(matches!(view.page, Page::Table) && drawn(&mut view, SMALL).contains("NAME"));
     assert!(pressed(&mut view, KeyCode::Char('q'), KeyModifiers::NONE));
+}
+
+#[test]
+fn a_pause_is_a_gap_in_the_trend() {
+    let (mut view, config) = three();
+    let trend = |view: &View| view.hosts[0].past.sparkline(&VmId("db".into()), 0.2, false).trim().to_owned();
+    assert_eq!(trend(&view), "▁▁▁");
+    view.hosts[0].past.missed = true;
+    update(&mut view, 0, &config, 9);
+    update(&mut view, 0, &config, 10);
+    assert_eq!(trend(&view), "▁▁▁-▁▁");
 }
 
 #[test]

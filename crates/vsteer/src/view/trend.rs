@@ -52,29 +52,35 @@ impl Moment {
 
 /// What the last updates of a host showed, the oldest first.
 #[derive(Default)]
-pub struct Past(HashMap<VmId, VecDeque<Option<Moment>>>);
+pub struct Past {
+    vms: HashMap<VmId, VecDeque<Option<Moment>>>,
+    /// Whether updates came that are not here, because the view was paused.
+    pub missed: bool,
+}
 
 impl Past {
     /// Adds an update.
     pub fn see(&mut self, config: &HostConfig, model: &HostModel, [before, now]: [&Batch; 2]) {
         let mut wakes = wakes(before, now);
         // A VM that is not in this update has a gap, so the moments of all VMs stay side by side.
-        self.0.values_mut().for_each(|moments| push(moments, None));
+        // So has everyone after a pause.
+        let gaps = 1 + usize::from(std::mem::take(&mut self.missed));
+        self.vms.values_mut().for_each(|moments| (0..gaps).for_each(|_| push(moments, None)));
         for vm in &model.vms {
             let seen = vm.vcpu_threads().count();
             let vcpus = if seen > 0 { seen } else { config.vm(&vm.id).map_or(1, |c| c.vcpu_count()) };
             let moment = Some(Moment::of(vm, vcpus, wakes.remove(&vm.id)));
-            match self.0.get_mut(&vm.id) {
+            match self.vms.get_mut(&vm.id) {
                 Some(moments) => *moments.back_mut().expect("it was pushed") = moment,
-                None => drop(self.0.insert(vm.id.clone(), [moment].into())),
+                None => drop(self.vms.insert(vm.id.clone(), [moment].into())),
             }
         }
-        self.0.retain(|_, moments| moments.iter().any(Option::is_some));
+        self.vms.retain(|_, moments| moments.iter().any(Option::is_some));
     }
 
     /// At most `n` newest moments of a VM, the oldest first.
     pub fn of(&self, vm: &VmId, n: usize) -> Vec<Option<Moment>> {
-        let all = self.0.get(vm);
+        let all = self.vms.get(vm);
         all.map_or_else(Vec::new, |all| all.iter().skip(all.len().saturating_sub(n)).copied().collect())
     }
 
