@@ -13,7 +13,9 @@ use vsteer_record::config::default_of;
 Examples:
   vsteer top
   vsteer top --batch -n 5 > top.csv         Print five updates as CSV
-  vsteer top before.vsteer                  Play a recording")]
+  vsteer top before.vsteer                  Play a recording
+
+In the live table, h lists the keys. z shows one VM, m which VM is pinned to which pCPUs.")]
 pub struct Top {
     /// Recording to play: a folder, a file of `esxtop -b`, or a saved xentrace [default: observe the live host]
     #[arg(value_name = "RECORDING")]
