@@ -128,6 +128,15 @@ fn enter_shows_one_vm_and_esc_goes_back() {
 }
 
 #[test]
+fn an_estimate_is_marked() {
+    let (mut view, _) = three();
+    let vms = &mut view.hosts[0].model.as_mut().unwrap().vms;
+    vms.iter_mut().for_each(|vm| (vm.vcpus.limited, vm.limited_estimate) = (None, Some(0.1)));
+    keys(&mut view, &[KeyCode::Char('z')]);
+    assert!(drawn(&mut view, SMALL).contains("~limited"));
+}
+
+#[test]
 fn a_pause_is_a_gap_in_the_trend() {
     let (mut view, config) = three();
     let trend = |view: &View| view.hosts[0].past.sparkline(&VmId("db".into()), 0.2, false).trim().to_owned();

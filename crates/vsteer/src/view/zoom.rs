@@ -15,7 +15,7 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use vsteer_core::model::{HostModel, ThreadModel, VmModel};
 use vsteer_core::nouns::{Histogram, HostConfig, VmConfig, VmId};
-use vsteer_core::plural::counted;
+use vsteer_core::plural::{counted, pcpus};
 
 /// From this width on, there are two columns.
 const WIDE: u16 = 150;
@@ -91,7 +91,7 @@ pub fn draw(f: &mut Frame<'_>, area: Rect, view: &mut View) {
     let columns =
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(1), Constraint::Fill(1)]).split(area);
     let width = usize::from(if wide { columns[0].width } else { area.width });
-    let first = [title(&known), states(&known, width, high), wakes(&known)];
+    let first = [title(&known), states(&known, width, high), wakes(&known, width)];
     let second = [blame(&known), settings(&known, width), threads(&known)];
     let joined = |sections: &[Vec<Line<'static>>]| sections.join(&Line::default());
     let parts = match wide {
@@ -130,8 +130,11 @@ fn states(of: &Known<'_>, width: usize, high: usize) -> Vec<Line<'static>> {
     let measured = |share: Share| moments.iter().flatten().any(|m| share(m).is_some());
     let ready: (&str, Share) =
         if measured(|m| m.ready) { ("ready", |m| m.ready) } else { ("ready + limited", |m| m.wait) };
+    // Marked as in the table.
+    let is_estimate = of.vm.is_some_and(|vm| vm.limited().is_some_and(|(_, estimate)| estimate));
+    let limited = if is_estimate { "~limited" } else { "limited" };
     let waiting: [(&str, Share); 4] =
-        [ready, ("limited", |m| m.limited), ("co-stop", |m| m.costop), ("lag (of ready)", |m| m.lag)];
+        [ready, (limited, |m| m.limited), ("co-stop", |m| m.costop), ("lag (of ready)", |m| m.lag)];
     let highest = |share: Share| moments.iter().flatten().filter_map(share).fold(0.0, f64::max);
     let most = waiting.iter().map(|(_, share)| highest(*share)).fold(0.0, f64::max);
     let scale = SCALES.into_iter().find(|scale| most <= *scale).unwrap_or(1.0);
@@ -175,7 +178,7 @@ fn time(ns: f64) -> String {
 }
 
 /// How long wake-ups took until the vCPU ran.
-fn wakes(of: &Known<'_>) -> Vec<Line<'static>> {
+fn wakes(of: &Known<'_>, width: usize) -> Vec<Line<'static>> {
     let mut octaves: Vec<u64> = Vec::new();
     let mut updates = 0;
     for counts in of.past.iter().flatten().filter_map(|m| m.wakes.as_ref()) {
@@ -185,10 +188,9 @@ fn wakes(of: &Known<'_>) -> Vec<Line<'static>> {
     }
     if updates == 0 {
         let why = of.model.missing.get("wake_latency").map_or("no vCPU was counted", String::as_str);
-        return vec![
-            heading("Wake-up to running".into()),
-            Line::raw(format!("  not measured: {}", one_line(why))),
-        ];
+        let why = folded(&format!("not measured: {}", one_line(why)), "  ", width);
+        let lines = why.lines().map(|line| Line::raw(line.to_owned()));
+        return std::iter::once(heading("Wake-up to running".into())).chain(lines).collect();
     }
     let all: u64 = octaves.iter().sum();
     let times = counted(all as usize, "wake-up");
@@ -245,7 +247,7 @@ fn settings(of: &Known<'_>, width: usize) -> Vec<Line<'static>> {
         return lines;
     };
     let pins = match Pins::of_vm(of.host, config) {
-        Pins::To(cpus) => format!("pCPUs {cpus}"),
+        Pins::To(cpus) => pcpus(&cpus),
         pins => pins.text(),
     };
     // The affinity of threads is below, where each thread has a line.
