@@ -72,7 +72,7 @@ fn each_key_without_options_has_its_test() {
             ("display", "colour") => "what_a_person_chooses_for_the_live_table",
             _ => panic!("nothing tests {}", key.full()),
         };
-        let all = concat!(include_str!("config.rs"), include_str!("../src/view/mod.rs"));
+        let all = concat!(include_str!("config.rs"), include_str!("../src/view/tests.rs"));
         assert!(all.contains(&format!("fn {test}()")), "{test}");
     }
 }
