@@ -100,30 +100,6 @@ fn as_text(bytes: Vec<u8>) -> std::io::Result<String> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-/// Reads a file with a secret, such as a token or a key. It must be one that no other user can have read or written.
-///
-/// # Errors
-/// As [`text_at_most`]; `InvalidData` for a file of another user than root and this one, one that all users can read, one
-/// that others can write to, and what is not an ordinary file.
-pub fn secret_text(path: &Path) -> std::io::Result<String> {
-    let refused = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
-    // A link may lead to it: certificates are renewed so. A pipe must not block.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return refused("it is not an ordinary file");
-    }
-    if metadata.uid() != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
-        return refused("it belongs to another user, who can change it");
-    }
-    match metadata.mode() {
-        mode if mode & 0o022 != 0 => refused("other users can write to it: chmod 600 lets its owner alone"),
-        mode if mode & 0o004 != 0 => refused("every user can read it: chmod 600 lets its owner alone"),
-        _ => as_text(within(file, limits::TEXT_FILE)?),
-    }
-}
-
 /// The text of the file `name` beside `of`, which nobody named; `None` if there is none.
 ///
 /// A link there, or a file of another user than `of`, could be anything: such a file is refused.
@@ -251,25 +227,6 @@ mod tests {
             [Ok(b"ab".to_vec()), Ok(vec![]), Ok(b"abc".to_vec()), Ok(b"d".to_vec())]
         );
         assert_eq!(read(b"abcd")[0], Err(std::io::ErrorKind::InvalidData));
-    }
-
-    #[test]
-    fn a_secret_is_read_if_no_other_user_knows_it_or_can_change_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, link) = (dir.path().join("key"), dir.path().join("link"));
-        fs::write(&path, "a key").unwrap();
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        let read = |mode: u32| {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            secret_text(&link).map_err(|e| e.to_string())
-        };
-        assert_eq!([read(0o600), read(0o640)], [Ok("a key".to_owned()), Ok("a key".to_owned())]);
-        assert!(read(0o644).unwrap_err().contains("every user can read it"));
-        assert!(read(0o660).unwrap_err().contains("other users can write to it"));
-        assert!(secret_text(dir.path()).unwrap_err().to_string().contains("not an ordinary file"));
-        if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
-            assert!(read(0o600).unwrap_err().contains("belongs to another user"));
-        }
     }
 
     #[test]

@@ -8,14 +8,17 @@
 //! New folders get mode 0700 and new files 0600, whatever the umask. So only this user can open a journal, and nobody
 //! else can hold the lock that an undo waits for. A symbolic link in the last component is never followed.
 
+use crate::files;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
 
 const OTHERS_WRITE: u32 = 0o022;
+const OTHERS_READ: u32 = 0o007;
 const STICKY: u32 = 0o1000;
 
 fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
@@ -99,7 +102,10 @@ pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault>
 /// # Errors
 /// As [`open_named`].
 pub fn open_settings(path: &Path) -> Result<File, Fault> {
-    let what = "read the configuration";
+    opened_for("read the configuration", path)
+}
+
+fn opened_for(what: &str, path: &Path) -> Result<File, Fault> {
     if rustix::process::geteuid().is_root() {
         return walk(path, what, OFlags::RDONLY, Rules { alone: true, last_link: true });
     }
@@ -114,21 +120,26 @@ pub fn is_roots(file: &File) -> bool {
     file.metadata().is_ok_and(|of| of.uid() == 0 && of.mode() & OTHERS_WRITE == 0)
 }
 
-/// Opens a file that holds a secret: as [`open_settings`], and nobody but its owner, whom vsteer obeys, can read it.
+/// The text of a file that holds a secret, such as a token or a key: as [`open_settings`], and nobody but its owner, whom
+/// vsteer obeys, and its group can read it. Keys of certificates often have a group.
 ///
 /// # Errors
-/// As [`open_settings`]; `NoPrivilege` if others can read it.
-pub fn open_secret(path: &Path) -> Result<File, Fault> {
-    let file = open_settings(path)?;
+/// As [`open_settings`]; `NoPrivilege` if others can read it; `BadInput` if it is large, or not text.
+pub fn secret_text(path: &Path) -> Result<String, Fault> {
+    let file = opened_for("read the secret", path)?;
     let of = file.metadata().map_err(|e| failed("cannot read", path, &e))?;
-    if !obeys(of.uid()) || of.mode() & 0o077 != 0 {
+    if !obeys(of.uid()) || of.mode() & OTHERS_READ != 0 {
         let what = format!("vsteer does not use the secret in {}", path.display());
-        let why = format!("others than its owner may read it (mode {:04o})", of.mode() & 0o7777);
+        let why = format!("others than its owner and group can read it (mode {:04o})", of.mode() & 0o7777);
         return Err(Fault::new(FaultKind::NoPrivilege, what)
             .because(why)
             .help(format!("chown root: {0} && chmod 600 {0}", path.display())));
     }
-    Ok(file)
+    let bytes = files::within(file, limits::TEXT_FILE).map_err(|e| failed("cannot read", path, &e))?;
+    String::from_utf8(bytes).map_err(|_| {
+        Fault::new(FaultKind::BadInput, format!("cannot read {}", path.display()))
+            .because("it is not UTF-8 text")
+    })
 }
 
 /// What a walk to a file demands.

@@ -22,8 +22,7 @@ struct Tokens(Vec<Vec<u8>>);
 impl Tokens {
     /// Reads a file with a token on each line. Empty lines and comments (`#`) do not count.
     fn read(file: &Path) -> Result<Tokens, Fault> {
-        let text = vsteer_record::files::secret_text(file)
-            .map_err(|e| Fault::io(format!("cannot read the tokens in {}", file.display()), &e))?;
+        let text = vsteer_record::trusted::secret_text(file)?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let all: Vec<Vec<u8>> = lines.map(|line| line.as_bytes().to_vec()).collect();
         let help = "make one: head -c 32 /dev/urandom | base64 > FILE";

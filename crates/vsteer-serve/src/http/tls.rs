@@ -60,7 +60,7 @@ impl TlsFiles {
         if chain.is_empty() {
             return Err(empty(&self.certificate, "certificate"));
         }
-        let key = vsteer_record::files::secret_text(&self.key).map_err(|e| unreadable(&self.key, &e))?;
+        let key = vsteer_record::trusted::secret_text(&self.key)?;
         let key =
             PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| empty(&self.key, "private key"))?;
         let mut config = builder.with_single_cert(chain, key).map_err(|e| failed(&e))?;

@@ -7,7 +7,6 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use vsteer_core::{Fault, FaultKind};
@@ -17,9 +16,8 @@ use vsteer_record::trusted;
 const PREFIX: &str = "whsec_";
 /// Bytes of a secret.
 const LENGTHS: RangeInclusive<usize> = 24..=64;
-/// Secrets in one file, and bytes of that file.
+/// Secrets in one file.
 const MOST: usize = 4;
-const FILE_MOST: u64 = 4096;
 
 /// The secrets of a receiver.
 pub struct Secrets(Vec<hmac::Key>);
@@ -30,9 +28,7 @@ impl Secrets {
     /// # Errors
     /// `NoPrivilege` if others can read the file; `BadInput` if it holds anything else than secrets.
     pub fn read(file: &Path) -> Result<Secrets, Fault> {
-        let mut text = String::new();
-        let read = trusted::open_secret(file)?.take(FILE_MOST).read_to_string(&mut text);
-        read.map_err(|e| Fault::io(format!("cannot read the secret in {}", file.display()), &e))?;
+        let text = trusted::secret_text(file)?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let keys: Option<Vec<hmac::Key>> = lines.map(key).collect();
         keys.filter(|keys| (1..=MOST).contains(&keys.len())).map(Secrets).ok_or_else(|| {
@@ -86,7 +82,8 @@ mod tests {
     fn a_file_that_is_no_secret_is_refused() {
         let good = format!("whsec_{}\n", "A".repeat(32));
         let fault = |text: &str, mode| read(text, mode).err().map(|fault| fault.kind);
-        assert_eq!(fault(&good, 0o640), Some(FaultKind::NoPrivilege));
+        assert_eq!(fault(&good, 0o644), Some(FaultKind::NoPrivilege));
+        assert_eq!(fault(&good, 0o640), None, "its group may read it");
         assert_eq!(fault(&good, 0o604), Some(FaultKind::NoPrivilege));
         for bad in ["", "# none\n", "secret\n", "whsec_AAAA\n", "whsec_!\n", &good.repeat(5)] {
             assert_eq!(fault(bad, 0o600), Some(FaultKind::BadInput), "{bad:?}");

@@ -204,11 +204,11 @@ fn strangers(t: &mut Trial) -> Result<(), Fault> {
     let port = free.map_err(|e| Fault::io("looking for a free port", &e))?.port();
     let listen = format!("127.0.0.1:{port}");
     let all = words(&["--socket", "none", "--listen", &listen, "--tokens", &tokens]);
-    let get = move |path: &str, more: &str| {
+    let get = |path: &str, more: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {listen}\r\nConnection: close\r\n{more}\r\n");
         asked(port, &request)
     };
-    let (answers, said, _) = beside(t, &all, move || {
+    let (answers, said, _) = beside(t, &all, || {
         let right = format!("Authorization: Bearer {TOKEN}\r\n");
         // Until the service knows its VM.
         let known = soon(|| get("/metrics", &right).filter(|all| all.contains("ordinary")));
