@@ -158,6 +158,10 @@ impl Client {
     }
 
     /// Sends a request and reads the answer.
+    pub(crate) fn status(&self, request: Request<impl AsSendBody>) -> Result<StatusCode, Failure> {
+        Ok(self.agent.run(request).map_err(Failure::of)?.status())
+    }
+
     pub(crate) fn ask(&self, request: Request<impl AsSendBody>) -> Result<Answer, Failure> {
         let (head, mut body) = self.agent.run(request).map_err(Failure::of)?.into_parts();
         let location = head.headers.get("location").filter(|_| head.status.is_redirection());

@@ -61,10 +61,8 @@ impl Target {
             .fold(Request::post(&self.url), |request, (name, value)| request.header(*name, *value));
         let request = request.header(header::CONNECTION, "close").body(body);
         let request = request.map_err(|e| Fault::new(FaultKind::BadInput, what.as_str()).because(e))?;
-        match Client::new(limits, tls, proxy).ask(request) {
-            Ok(answer) => Ok(answer.status.as_u16()),
-            // The server took the body, and says more than anybody reads.
-            Err(Failure::Redirected { status, .. }) => Ok(status.as_u16()),
+        match Client::new(limits, tls, proxy).status(request) {
+            Ok(status) => Ok(status.as_u16()),
             Err(failure @ Failure::Untrusted(_)) => Err(Fault::new(FaultKind::NoPrivilege, what)
                 .because(failure)
                 .help("set ca to a PEM file with the authority of the server's certificate")),

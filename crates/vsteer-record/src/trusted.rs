@@ -12,6 +12,7 @@ use crate::files;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use vsteer_core::limits;
@@ -102,10 +103,14 @@ pub fn open_named(path: &Path, what: &str, flags: OFlags) -> Result<File, Fault>
 /// # Errors
 /// As [`open_named`].
 pub fn open_settings(path: &Path) -> Result<File, Fault> {
-    opened_for("read the configuration", path)
+    open_safe("read the configuration", path)
 }
 
-fn opened_for(what: &str, path: &Path) -> Result<File, Fault> {
+/// As [`open_settings`], for any other file of which root's doings depend; `what` stands in faults, before the path.
+///
+/// # Errors
+/// As [`open_named`].
+pub fn open_safe(what: &str, path: &Path) -> Result<File, Fault> {
     if rustix::process::geteuid().is_root() {
         return walk(path, what, OFlags::RDONLY, Rules { alone: true, last_link: true });
     }
@@ -126,14 +131,19 @@ pub fn is_roots(file: &File) -> bool {
 /// # Errors
 /// As [`open_settings`]; `NoPrivilege` if others can read it; `BadInput` if it is large, or not text.
 pub fn secret_text(path: &Path) -> Result<String, Fault> {
-    let file = opened_for("read the secret", path)?;
+    let file = open_safe("read the secret", path)?;
     let of = file.metadata().map_err(|e| failed("cannot read", path, &e))?;
-    if !obeys(of.uid()) || of.mode() & OTHERS_READ != 0 {
+    let not_used = |why: String, help: String| {
         let what = format!("vsteer does not use the secret in {}", path.display());
-        let why = format!("others than its owner and group can read it (mode {:04o})", of.mode() & 0o7777);
-        return Err(Fault::new(FaultKind::NoPrivilege, what)
-            .because(why)
-            .help(format!("chown root: {0} && chmod 600 {0}", path.display())));
+        Err(Fault::new(FaultKind::NoPrivilege, what).because(why).help(help))
+    };
+    if !obeys(of.uid()) {
+        let why = format!("it belongs to the user with the number {}", of.uid());
+        return not_used(why, "use a file of your own".to_owned());
+    }
+    if of.mode() & OTHERS_READ != 0 {
+        let why = format!("every user can read it (mode {:04o})", of.mode() & 0o7777);
+        return not_used(why, format!("chmod 600 {}", path.display()));
     }
     let bytes = files::within(file, limits::TEXT_FILE).map_err(|e| failed("cannot read", path, &e))?;
     String::from_utf8(bytes).map_err(|_| {
@@ -178,7 +188,9 @@ fn walk(path: &Path, what: &str, flags: OFlags, rules: Rules) -> Result<File, Fa
                 if !obeys(of.uid()) || (last && !rules.last_link) || shared {
                     return Err(refused(&walked, "it is a symbolic link".to_owned()));
                 }
-                let to = fs::read_link(&walked).map_err(failed)?;
+                // Of the link that was checked: its folder's owner may have put another one there.
+                let to = rustix::fs::readlinkat(&next, "", Vec::new()).map_err(|e| failed(e.into()))?;
+                let to = std::ffi::OsString::from_vec(to.into_bytes());
                 walked.pop();
                 left = parts[n + 1..].iter().fold(walked.join(to), |path, part| path.join(part));
                 continue 'walk;

@@ -38,8 +38,10 @@ impl Rising {
 struct OfVm {
     named: BTreeMap<Culprit, Rising>,
     rest: Rising,
-    /// What those have cost so far that may yet get a name; it is in the rest.
-    unnamed: BTreeMap<Culprit, i64>,
+    /// What those have cost so far that may yet get a name, and when they did last; it is in the rest.
+    unnamed: BTreeMap<Culprit, (i64, u64)>,
+    /// Number of charges to those without a name.
+    charges: u64,
 }
 
 impl OfVm {
@@ -49,16 +51,20 @@ impl OfVm {
             return;
         }
         self.rest.add(ns);
-        let cost = self.unnamed.entry(culprit.clone()).or_default();
+        self.charges += 1;
+        let (cost, charged) = self.unnamed.entry(culprit.clone()).or_default();
         *cost = cost.saturating_add(ns);
+        *charged = self.charges;
         // VMs are few, and who asks for blame wants to know them.
         let is_plain = matches!(culprit, Culprit::Vm(_) | Culprit::Placement | Culprit::Unattributed);
         if (*cost >= NAMED_FROM_NS || is_plain && *cost > 0) && self.named.len() < NAMES {
             self.unnamed.remove(culprit);
             self.named.insert(culprit.clone(), Rising::default());
         } else if self.unnamed.len() > UNNAMED {
-            let least = self.unnamed.iter().min_by_key(|(_, ns)| **ns).map(|(culprit, _)| culprit.clone());
-            least.iter().for_each(|culprit| {
+            // The one that has been quiet longest. The smallest would mostly be the newcomer, which then never gets a name.
+            let quiet = self.unnamed.iter().min_by_key(|(_, (_, charged))| *charged);
+            let quiet = quiet.map(|(culprit, _)| culprit.clone());
+            quiet.iter().for_each(|culprit| {
                 self.unnamed.remove(culprit);
             });
         }
@@ -144,6 +150,20 @@ mod tests {
         assert_eq!(told(&all).len(), 2);
         all.see(&[], &BTreeSet::new());
         assert!(told(&all).is_empty());
+    }
+
+    #[test]
+    fn a_newcomer_gets_a_name_after_days_of_short_processes() {
+        let (web, mut all) = (VmId("web".into()), Culprits::default());
+        let here: BTreeSet<&VmId> = [&web].into();
+        for n in 0..UNNAMED as u32 {
+            all.see(&[blame(Culprit::process(format!("cron-{n}"), 7), NAMED_FROM_NS / 2)], &here);
+        }
+        for n in 0..30 {
+            let steady = blame(Culprit::process("steady", 8), 5_000_000);
+            all.see(&[steady, blame(Culprit::process(format!("short-{n}"), 9), 1_000_000)], &here);
+        }
+        assert!(told(&all).contains_key(&Some(Culprit::process("steady", 0))));
     }
 
     proptest! {

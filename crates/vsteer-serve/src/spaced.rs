@@ -128,10 +128,14 @@ impl Spaced {
         &self.kept
     }
 
-    /// Forgets all but the newest samples.
-    pub fn keep_newest(&mut self, most: usize) {
+    /// Forgets samples that are not needed to reach back over this time, half a step more or less. Where samples are rarer,
+    /// two of them are kept.
+    pub fn keep_last(&mut self, ns: u64) {
         let all = &mut self.kept.0;
-        all.drain(..all.len().saturating_sub(most));
+        let Some(newest) = all.last().map(|step| step.batch.mono_ns) else { return };
+        let reaches = |step: &Step| newest.saturating_sub(step.batch.mono_ns) + STEP_NS / 2 >= ns;
+        let first = all.iter().rposition(reaches).unwrap_or(0);
+        all.drain(..first);
     }
 
     /// The samples up to `last`, the newest one that was seen. What follows begins with it.
@@ -174,8 +178,24 @@ mod tests {
         let closed = all.close(&batch(12));
         assert_eq!(sums(&closed), [1, 1_010, 100]);
         assert_eq!(sums(all.kept()), [0], "the next one begins where this one ended");
-        all.keep_newest(0);
-        assert!(all.kept().0.is_empty());
+    }
+
+    #[test]
+    fn a_minute_is_a_minute_at_any_interval() {
+        let kept = |seconds: &mut dyn Iterator<Item = u64>| -> Vec<u64> {
+            let mut all = Spaced::default();
+            for s in seconds {
+                let (mono_ns, unix_ns) = (s * 1_000_000_000, s * 1_000_000_000);
+                all.see(&Arc::new(Batch { mono_ns, unix_ns, ..Batch::default() }));
+                all.keep_last(60_000_000_000);
+            }
+            all.kept().batches().iter().map(|batch| batch.mono_ns / 1_000_000_000).collect()
+        };
+        assert_eq!(kept(&mut (0..=123)), [60, 70, 80, 90, 100, 110, 120]);
+        assert_eq!(kept(&mut (0..=20).map(|n| 20 * n)), [340, 360, 380, 400]);
+        assert_eq!(kept(&mut (0..=9).map(|n| 60 * n)), [480, 540]);
+        assert_eq!(kept(&mut [0, 10, 20, 500].into_iter()), [20, 500], "a gap");
+        assert_eq!(kept(&mut [0, 10].into_iter()), [0, 10]);
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use crate::metrics::{Format, render, tables};
 use crate::seen::Seen;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use vsteer_core::Fault;
@@ -11,5 +14,9 @@ use vsteer_core::Fault;
 /// # Errors
 /// When it cannot be written.
 pub fn write(path: &Path, seen: &Arc<Seen>, compat: bool) -> Result<(), Fault> {
-    vsteer_record::files::replace(path, &render(seen, tables(compat), Format::Text))
+    vsteer_record::files::replace_by(path, |file| {
+        file.write_all(&render(seen, tables(compat), Format::Text))?;
+        // node_exporter is another user, and the unit's umask lets only root read. A mode that a person sets later stays.
+        file.set_permissions(Permissions::from_mode(0o644))
+    })
 }

@@ -39,7 +39,8 @@ impl Totals {
         if gone || !over.is_empty() {
             let all = Arc::make_mut(&mut ended);
             all.retain(|vm, _| vms.contains(vm));
-            for t in over {
+            // Of what was not measured nothing can be kept: it would hide what is measured since.
+            for t in over.into_iter().filter(|t| t.counters != ThreadCounters::default()) {
                 let roles = all.entry(t.vm.clone()).or_default();
                 let sum = roles.get(&t.role).map_or_else(|| t.counters.clone(), |sum| sum.plus(&t.counters));
                 roles.insert(t.role, sum);

@@ -45,8 +45,8 @@ impl Tell {
 
 /// How often the settings are read, at most.
 const CONFIG_EVERY: Duration = Duration::from_secs(20);
-/// The last minute is this many steps, and is worked out after each.
-const STEPS: usize = 6;
+/// The time over which findings are judged.
+const MINUTE_NS: u64 = 60_000_000_000;
 /// After this many samples in a row that failed the service ends: its manager starts it again.
 const FAILURES: u64 = 30;
 
@@ -132,6 +132,11 @@ pub fn observe(
                     eprintln!("vsteer-serve: warning: the settings could not be read again: {fault}");
                 }
             }
+            // A setting of the kernel may let more be measured than before.
+            let collector = host.collector();
+            if collector != *seen.collector {
+                seen.collector = Arc::new(collector);
+            }
             looked = Look::since(begun);
         }
         let mut here: BTreeSet<&VmId> = batch.vms.iter().map(|v| &v.vm).collect();
@@ -144,7 +149,7 @@ pub fn observe(
             .ok()
             .map(Arc::new);
         if minute.see(&batch) {
-            minute.keep_newest(STEPS + 1);
+            minute.keep_last(MINUTE_NS);
             let model = || minute.kept().derive(&seen.config, &seen.collector).ok();
             if let Some(model) = minute.kept().are_enough().then(model).flatten() {
                 seen.findings = Arc::new(diagnose(&seen.config, &model, thresholds));

@@ -224,7 +224,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name).display().to_string();
         write_secret(at("tokens"), "t".repeat(40));
         let key = rcgen::generate_simple_self_signed(["vm7.lan".to_owned()]).unwrap();
-        std::fs::write(at("cert"), key.cert.pem()).unwrap();
+        write_secret(at("cert"), key.cert.pem());
         write_secret(at("key"), key.signing_key.serialize_pem());
         let of = |words: &str| {
             let words = words.split(' ').map(|w| match w {

@@ -9,6 +9,7 @@ use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::trusted;
 
 /// The files (PEM) of a service with TLS.
 #[derive(Debug, Clone)]
@@ -60,7 +61,7 @@ impl TlsFiles {
         if chain.is_empty() {
             return Err(empty(&self.certificate, "certificate"));
         }
-        let key = vsteer_record::trusted::secret_text(&self.key)?;
+        let key = trusted::secret_text(&self.key)?;
         let key =
             PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| empty(&self.key, "private key"))?;
         let mut config = builder.with_single_cert(chain, key).map_err(|e| failed(&e))?;
@@ -69,13 +70,11 @@ impl TlsFiles {
     }
 }
 
-fn unreadable(file: &Path, e: &std::io::Error) -> Fault {
-    Fault::io(format!("cannot read {}", file.display()), e)
-}
-
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    // Who can write it decides who gets in.
+    trusted::open_safe("read", file)?;
     let bytes = vsteer_record::files::read_at_most(file, vsteer_core::limits::TEXT_FILE);
-    let bytes = bytes.map_err(|e| unreadable(file, &e))?;
+    let bytes = bytes.map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     all.map_err(|e| {
         Fault::new(FaultKind::BadInput, format!("{} is not a PEM file", file.display()))

@@ -9,7 +9,7 @@
 
 use crate::stop::Stop;
 use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit, setpriority_process};
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::unix::process::CommandExt;
@@ -23,6 +23,9 @@ use vsteer_record::trusted;
 
 /// The only variable of a command.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Niceness of a command, and the most address space of each of its processes, bytes.
+const NICE: i32 = 10;
+const MEMORY: u64 = 256 << 20;
 /// How often to look whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -40,6 +43,17 @@ pub fn allowed(name: &str, trigger: &Trigger) -> Result<(), Fault> {
     Err(Fault::new(FaultKind::NoPrivilege, what).because(why).help(help))
 }
 
+/// Refuses, for root, a program that is not there or that another user could have written.
+///
+/// # Errors
+/// As [`trusted::open_safe`].
+pub fn is_safe(program: &str) -> Result<(), Fault> {
+    match rustix::process::geteuid().is_root() {
+        true => trusted::open_safe("run the program", Path::new(program)).map(drop),
+        false => Ok(()),
+    }
+}
+
 /// Runs a command until it ends, the time is over, or the service stops.
 ///
 /// # Errors
@@ -47,9 +61,7 @@ pub fn allowed(name: &str, trigger: &Trigger) -> Result<(), Fault> {
 pub fn run(command: &[String], message: &[u8], limit: Duration, stop: &Stop) -> Result<(), String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     // Root runs no program that another user could have written. A check at each run: files change.
-    if rustix::process::geteuid().is_root() {
-        trusted::open_settings(Path::new(program)).map_err(|fault| fault.to_string())?;
-    }
+    is_safe(program).map_err(|fault| fault.to_string())?;
     let failed = |e: std::io::Error| format!("cannot run {program}: {e}");
     let mut child = Command::new(program)
         .args(arguments)
@@ -62,6 +74,7 @@ pub fn run(command: &[String], message: &[u8], limit: Duration, stop: &Stop) -> 
         .process_group(0)
         .spawn()
         .map_err(failed)?;
+    restrain(&child);
     let end = Instant::now() + limit;
     loop {
         match child.try_wait().map_err(failed)? {
@@ -78,6 +91,15 @@ pub fn run(command: &[String], message: &[u8], limit: Duration, stop: &Stop) -> 
             return Err(format!("the service stopped before {program} ended"));
         }
     }
+}
+
+/// A command shares the unit's CPU time and memory with the observer, which must not wait for it. A command that has ended
+/// already needs no limit.
+fn restrain(child: &Child) {
+    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    let _ = setpriority_process(Some(pid), NICE);
+    let most = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };
+    let _ = prlimit(Some(pid), Resource::As, most);
 }
 
 /// The message as a file without a name: a command that does not read it blocks nobody.

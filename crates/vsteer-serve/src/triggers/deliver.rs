@@ -10,6 +10,7 @@ use super::sign::Secrets;
 use crate::deliveries::Counts;
 use crate::stop::Stop;
 use ring::rand::{SecureRandom, SystemRandom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -96,7 +97,10 @@ impl Delivery {
                     return;
                 }
                 next = Instant::now() + self.every;
-                let (why, is_final) = match self.once(&id, &body) {
+                // A thread that cannot start panics in the library: the next try may have one.
+                let once = catch_unwind(AssertUnwindSafe(|| self.once(&id, &body)));
+                let once = once.unwrap_or_else(|_| Err(Refused::Now("the try failed inside".to_owned())));
+                let (why, is_final) = match once {
                     Ok(()) => break self.arrived(&mut failing),
                     Err(Refused::Forever(why)) => (why, true),
                     Err(Refused::Now(why)) => (why, message.noticed.elapsed() + pause > self.pauses.give_up),

@@ -14,6 +14,8 @@ use vsteer_core::nouns::VmId;
 
 /// How long a finding must be absent to have ended, ns.
 pub const ENDS_AFTER_NS: u64 = 60_000_000_000;
+/// And after this number of looks: they are ten seconds apart, or an interval if that is longer.
+const ENDS_AFTER_LOOKS: u32 = 2;
 
 /// What a trigger wants to hear of.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +67,8 @@ struct Open {
     last: (u64, u64),
     begun: bool,
     told: bool,
+    /// Looks in a row that did not find it.
+    missed: u32,
 }
 
 /// The findings of a trigger.
@@ -92,9 +96,10 @@ impl Follow {
             match self.open.get_mut(&key) {
                 // A rule may find several things of one VM. The first costs most.
                 Some(open) if open.last == now => {}
-                Some(open) => (open.found, open.last) = (found, now),
+                Some(open) => (open.found, open.last, open.missed) = (found, now, 0),
                 None => {
-                    self.open.insert(key, Open { found, first: now, last: now, begun: false, told: false });
+                    let new = Open { found, first: now, last: now, begun: false, told: false, missed: 0 };
+                    self.open.insert(key, new);
                 }
             }
         }
@@ -114,7 +119,11 @@ impl Follow {
                 open.begun = true;
                 open.told = tell(message(Event::Began, open));
             }
-            let is_over = !is_there && (!open.begun || now.0.saturating_sub(open.last.0) >= ENDS_AFTER_NS);
+            open.missed += u32::from(!is_there);
+            // With an interval of a minute, one look that misses it says little.
+            let is_quiet = open.missed >= ENDS_AFTER_LOOKS || !open.told;
+            let is_long = now.0.saturating_sub(open.last.0) >= ENDS_AFTER_NS;
+            let is_over = !is_there && (!open.begun || is_long && is_quiet);
             if is_over && open.told {
                 tell(message(Event::Ended, open));
             }

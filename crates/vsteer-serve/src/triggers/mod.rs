@@ -35,6 +35,7 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::post::Target;
 use vsteer_host::privilege::{CapabilitySet, Kept, confine};
 use vsteer_record::config::{Config, Trigger};
+use vsteer_record::trusted;
 
 /// How long the service waits for its triggers when it stops.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
@@ -57,10 +58,13 @@ fn planned(name: &str, trigger: &Trigger) -> Result<Planned, Fault> {
         Some(secret) => {
             // A faulty one shows now, and not when the first message fails.
             Secrets::read(secret)?;
+            // Nobody else may choose whom the service trusts.
+            trigger.ca().map_or(Ok(()), |ca| trusted::open_safe("read", ca).map(drop))?;
             To::Url(Target::new(trigger.url(), trigger.ca())?, secret.to_owned())
         }
         None => {
             command::allowed(name, trigger)?;
+            trigger.command().first().map_or(Ok(()), |program| command::is_safe(program))?;
             To::Command(trigger.command().to_vec())
         }
     };

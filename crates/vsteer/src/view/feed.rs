@@ -92,7 +92,7 @@ impl Observe for Played {
         let Some(now) = batches.get(self.at) else {
             return Err(Fault::new(FaultKind::BadInput, "the recording has no complete sample"));
         };
-        let later = |b: &Batch| b.mono_ns >= now.mono_ns + self.every_ns;
+        let later = |b: &Batch| b.mono_ns >= now.mono_ns.saturating_add(self.every_ns);
         let next = batches.iter().skip(self.at).position(later).map(|i| self.at + i);
         let mut sample = now.clone();
         // Blame is since the sample before, all else since counting began: what is skipped is this one's.

@@ -167,14 +167,21 @@ struct Entry {
     vcpu: Option<u32>,
 }
 
+/// Numbers of a VM's vCPUs: those of its threads, which may have gaps where vCPUs are not plugged.
+fn vcpus_of(vm: &VmConfig) -> Vec<u32> {
+    let mut numbers: Vec<u32> = vm.vcpus().filter_map(|t| t.role.vcpu()).collect();
+    numbers.sort_unstable();
+    if numbers.is_empty() { (0..vm.vcpu_count() as u32).collect() } else { numbers }
+}
+
 /// The rows: of each host its VMs, in the order of the table, and their vCPUs if all rows are expanded.
 fn entries(view: &View) -> Vec<Entry> {
     let mut all = Vec::new();
     for (place, row) in visible(view).into_iter().filter(|(_, row)| row.depth == 0) {
         let vm = VmId(row.group.clone());
         let config = || view.hosts[place].config.as_ref()?.vm(&vm);
-        let vcpus = if view.all_expanded { config().map_or(0, VmConfig::vcpu_count) } else { 0 };
-        let parts = (0..vcpus as u32).map(|n| Entry {
+        let vcpus = if view.all_expanded { config().map(vcpus_of).unwrap_or_default() } else { Vec::new() };
+        let parts = vcpus.into_iter().map(|n| Entry {
             place,
             vm: vm.clone(),
             name: format!("  vcpu{n}"),

@@ -405,7 +405,7 @@ fn title(view: &View) -> String {
     let busy = models.iter().map(|m| m.busy_mean().map(|b| b * m.pcpus.len() as f64)).sum::<Option<f64>>();
     let busy = busy.filter(|_| pcpus > 0).map(|b| b / pcpus as f64);
     let busy = busy.map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
-    let newest = models.iter().map(|m| m.from_unix_ns + m.window_ns).max().unwrap_or_default();
+    let newest = models.iter().map(|m| m.from_unix_ns.saturating_add(m.window_ns)).max().unwrap_or_default();
     let hosts = match view.hosts.len() {
         1 => String::new(),
         n => format!("{} of {}  ", models.len(), counted(n, "host")),

@@ -126,7 +126,7 @@ fn title(of: &Known<'_>) -> Vec<Line<'static>> {
 /// Shares of the vCPUs' time in each state, one bar for each update.
 fn states(of: &Known<'_>, width: usize, high: usize) -> Vec<Line<'static>> {
     type Share = fn(&Moment) -> Option<f64>;
-    let moments = &of.past[of.past.len().saturating_sub(width.saturating_sub(LABEL))..];
+    let moments = &of.past[of.past.len().saturating_sub(width.saturating_sub(LABEL).max(1))..];
     let measured = |share: Share| moments.iter().flatten().any(|m| share(m).is_some());
     let ready: (&str, Share) =
         if measured(|m| m.ready) { ("ready", |m| m.ready) } else { ("ready + limited", |m| m.wait) };
@@ -289,9 +289,9 @@ fn threads(of: &Known<'_>) -> Vec<Line<'static>> {
 
 /// The last line of the screen.
 pub fn foot(zoom: &Zoom) -> String {
-    let to = (zoom.from + zoom.page).min(zoom.lines);
+    let to = zoom.from.saturating_add(zoom.page).min(zoom.lines);
     let lines = match zoom.lines > zoom.page {
-        true => format!("   lines {} to {to} of {}: up, down", zoom.from + 1, zoom.lines),
+        true => format!("   lines {} to {to} of {}: up, down", zoom.from.saturating_add(1), zoom.lines),
         false => String::new(),
     };
     format!("Esc back   h help   left, right other VM{lines}")

@@ -118,7 +118,7 @@ impl Serve<'_> {
         let vcpus = their_text.lines().filter(|l| l.starts_with("libvirt_domain_info_virtual_cpus")).count();
         self.findings.claim(
             format!(
-                "beside {PACKAGE} {version}: both show both VMs, and the service names who waits for whom"
+                "beside {PACKAGE} {version}: both show both VMs, and the service names the noisy neighbour"
             ),
             vcpus >= 2 && our_text.lines().any(names_both),
             format!(
