@@ -213,6 +213,11 @@ async fn renew(access: Arc<Access>) {
 }
 
 async fn write_textfile(path: std::path::PathBuf, source: Source) {
+    // The first one as soon as there is something to write.
+    let mut seen = source.seen.clone();
+    if seen.wait_for(Option::is_some).await.is_err() {
+        return;
+    }
     let mut every = tokio::time::interval(TEXTFILE_EVERY);
     let mut failing = false;
     loop {

@@ -7,7 +7,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 
@@ -34,7 +33,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "textfile is a link",
-        holds: "the link is replaced, and what it leads to stays",
+        holds: "what it leads to stays, and the service says what it could not write",
         attempt: textfile,
     },
     Attack { name: "history of another", holds: "the service does not write into it", attempt: history },
@@ -126,7 +125,6 @@ fn socket_closed(t: &mut Trial) -> Result<(), Fault> {
         return Ok(());
     };
     t.need(mode & 0o007 == 0 && owner == 0, format!("the socket has mode {mode:o} and owner {owner}"));
-    t.need(!Path::new(&socket).exists(), "the socket outlives the service");
     Ok(())
 }
 
@@ -149,7 +147,7 @@ fn tokens(t: &mut Trial) -> Result<(), Fault> {
         let ran = t.ground.ended(&all, RUNS);
         let ran = t.judged(ran)?;
         t.need(
-            ran.code.is_some_and(|code| code != 0) && ran.took < RUNS && ran.err().contains(file.as_str()),
+            ran.code.is_some_and(|code| code != 0) && ran.took < RUNS && ran.err().contains(folder(file)),
             format!("{file} was not refused at once: {:?} {}", ran.code, ran.err().trim_end()),
         );
         t.need(!ran.said().contains(TOKEN), "it printed a token");
@@ -157,16 +155,18 @@ fn tokens(t: &mut Trial) -> Result<(), Fault> {
     Ok(())
 }
 
+/// A fault may name the folder, if that is what another user could change.
+fn folder(file: &str) -> &str {
+    file.rsplit_once('/').map_or(file, |(folder, _)| folder)
+}
+
 fn textfile(t: &mut Trial) -> Result<(), Fault> {
     let (socket, file) = (t.ground.our("serve.sock"), t.ground.their("vsteer.prom"));
     link(&t.ground.our("victim"), &file)?;
-    let at = file.clone();
-    let (written, said, _) = beside(t, &words(&["--socket", &socket, "--textfile", &file]), move || {
-        soon(|| fs::read_to_string(&at).ok().filter(|text| text.contains("vsteer_")))
-    })?;
-    t.need(written.is_some(), format!("control: no file was written: {said}"));
-    let is_file = fs::symlink_metadata(&file).is_ok_and(|m| m.is_file());
-    t.need(is_file, "the link is still there");
+    let ran = t.ground.ended(&words(&["--socket", &socket, "--textfile", &file]), RUNS);
+    let ran = t.judged(ran)?;
+    // Its threads have no capability, so root's may not write there.
+    t.need(ran.err().contains(&file), format!("it does not say what it could not write: {}", ran.err()));
     Ok(())
 }
 
