@@ -57,7 +57,7 @@ stage tests unit env RUST_TEST_THREADS="${RUST_TEST_THREADS:-$threads}" "$tally"
 [ "$what" = all ] || finish
 
 # What the packages leave out.
-stage gate otlp $cargo test -p vsteer-serve --features otlp --locked -q -- otlp
+stage gate otlp $cargo test --workspace --bin vsteer-serve --features vsteer-serve/otlp --locked -q -- otlp
 
 # Each target for 5 s: what `make fuzz` does for longer.
 stage gate fuzz env FUZZ_SECONDS="${FUZZ_SECONDS:-5}" tools/fuzz.sh
