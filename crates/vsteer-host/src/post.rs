@@ -29,7 +29,7 @@ impl Target {
     /// The server at this address. `ca`: a file of the authorities to trust in place of the system's.
     ///
     /// # Errors
-    /// As [`Place::parse`]; `BadInput` for what is not an address.
+    /// As [`Place::parse`]; `BadInput` if `url` is not a valid address.
     pub fn new(url: &str, ca: Option<&Path>) -> Result<Target, Fault> {
         let Place::Url(url) = Place::parse(url)? else {
             return Err(Fault::new(FaultKind::BadInput, format!("{url:?} is not an address")));

@@ -10,6 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
@@ -40,6 +41,32 @@ impl ProcessId {
         let Some(pid) = Pid::from_raw(self.pid) else { return false };
         let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
         self.is_alive() && pidfd_send_signal(fd, signal).is_ok()
+    }
+}
+
+/// A program that ends when this value is dropped.
+pub struct Ends(pub Child);
+
+impl Ends {
+    /// Starts it with nothing to read.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn start(command: &mut Command) -> Result<Ends, Fault> {
+        let child = command.stdin(Stdio::null()).spawn();
+        child.map(Ends).map_err(|e| Fault::io(format!("starting {:?}", command.get_program()), &e))
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -120,16 +120,25 @@ pub fn open_safe(what: &str, path: &Path) -> Result<File, Fault> {
     opened_again(&found, OFlags::RDONLY).map_err(failed)
 }
 
+/// The bytes of such a file.
+///
+/// # Errors
+/// As [`open_safe`]; `BadInput` for a large file.
+pub fn safe_bytes(path: &Path) -> Result<Vec<u8>, Fault> {
+    let file = open_safe("read", path)?;
+    files::within(file, limits::TEXT_FILE).map_err(|e| failed("cannot read", path, &e))
+}
+
 /// Does this open file belong to root, and can nobody else write it? Then root wrote what it says.
 pub fn is_roots(file: &File) -> bool {
     file.metadata().is_ok_and(|of| of.uid() == 0 && of.mode() & OTHERS_WRITE == 0)
 }
 
-/// The text of a file that holds a secret, such as a token or a key: as [`open_settings`], and nobody but its owner, whom
-/// vsteer obeys, and its group can read it. Keys of certificates often have a group.
+/// The text of a file that holds a secret, such as a token or a key. [`open_safe`] must accept the file. Its owner must be a
+/// user that vsteer obeys, and only the owner and the group may read the file. Keys of certificates often have a group.
 ///
 /// # Errors
-/// As [`open_settings`]; `NoPrivilege` if others can read it; `BadInput` if it is large, or not text.
+/// As [`open_safe`]; `NoPrivilege` if others can read it; `BadInput` if it is large, or not text.
 pub fn secret_text(path: &Path) -> Result<String, Fault> {
     let file = open_safe("read the secret", path)?;
     let of = file.metadata().map_err(|e| failed("cannot read", path, &e))?;

@@ -94,7 +94,7 @@ impl Culprits {
         }
     }
 
-    /// What is told of them.
+    /// The culprits as the metrics show them.
     pub fn named(&self) -> Named {
         let ns = |rising: &Rising| rising.told.max(0) as u64;
         let of = |of: &OfVm| {

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(8);
 /// The collector at an address, `https://HOST:4318/v1/metrics`.
 ///
 /// # Errors
-/// `BadInput` for what is not an address; `Usage` for an address that other machines reach without TLS.
+/// `BadInput` if `url` is not a valid address; `Usage` for an address that other machines reach without TLS.
 pub fn target(url: &str) -> Result<Target, Fault> {
     let target = Target::new(url, None)?;
     let host = target.host().trim_start_matches('[').trim_end_matches(']');

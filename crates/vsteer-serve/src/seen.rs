@@ -22,7 +22,7 @@ pub struct Seen {
     pub collector: Arc<Collector>,
     /// The newest sample, and sums.
     pub totals: Totals,
-    /// Who made whom wait.
+    /// The culprits of each VM, with the time that it waited because of them.
     pub culprits: Arc<Named>,
     /// From the sample before to the newest.
     pub now: Option<Arc<HostModel>>,

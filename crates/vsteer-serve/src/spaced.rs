@@ -15,7 +15,7 @@ const STEP_NS: u64 = 10_000_000_000;
 /// Culprits of a VM in one step. Above it, processes of one name become one.
 const MOST: usize = 64;
 
-/// Who made whom wait, ns.
+/// For each VM: the time that it waited because of each culprit, ns.
 #[derive(Default)]
 struct Blamed {
     by_vm: BTreeMap<VmId, BTreeMap<Culprit, i64>>,

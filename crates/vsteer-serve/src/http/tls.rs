@@ -72,9 +72,7 @@ impl TlsFiles {
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
     // Who can write it decides who gets in.
-    trusted::open_safe("read", file)?;
-    let bytes = vsteer_record::files::read_at_most(file, vsteer_core::limits::TEXT_FILE);
-    let bytes = bytes.map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
+    let bytes = trusted::safe_bytes(file)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     all.map_err(|e| {
         Fault::new(FaultKind::BadInput, format!("{} is not a PEM file", file.display()))

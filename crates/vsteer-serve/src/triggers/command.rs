@@ -23,7 +23,8 @@ use vsteer_record::trusted;
 
 /// The only variable of a command.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Niceness of a command, and the most address space of each of its processes, bytes.
+/// Niceness of a command, and the most private writable memory of each of its processes, bytes. Not address space: programs
+/// in Go reserve more of that than they use.
 const NICE: i32 = 10;
 const MEMORY: u64 = 256 << 20;
 /// How often to look whether the command has ended.
@@ -99,7 +100,7 @@ fn restrain(child: &Child) {
     let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
     let _ = setpriority_process(Some(pid), NICE);
     let most = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };
-    let _ = prlimit(Some(pid), Resource::As, most);
+    let _ = prlimit(Some(pid), Resource::Data, most);
 }
 
 /// The message as a file without a name: a command that does not read it blocks nobody.
@@ -140,6 +141,18 @@ mod tests {
             text.lines().filter(|l| !l.starts_with("PWD=") && !l.starts_with('_')).collect();
         assert_eq!(lines[..3], ["{\"a\":1}", &format!("PATH={PATH}"), "/"], "{text}");
         assert!(text.contains("vsteer-message") && !text.contains("ours"), "{text}");
+    }
+
+    #[test]
+    fn a_command_is_nice_and_its_memory_is_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        // The limits are set just after the start.
+        let script = format!("sleep 0.3; {{ nice; ulimit -d; }} > {}", out.display());
+        run_shell(&script, Duration::from_secs(20)).unwrap();
+        let text = std::fs::read_to_string(out).unwrap();
+        let numbers: Vec<i64> = text.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(numbers[0] >= i64::from(NICE) && numbers[1] == (MEMORY >> 10) as i64, "{text}");
     }
 
     #[test]

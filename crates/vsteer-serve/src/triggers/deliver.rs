@@ -22,7 +22,7 @@ use vsteer_host::post::Target;
 /// Messages that wait, at most.
 pub const QUEUE: usize = 100;
 
-/// Whom to tell.
+/// Where a trigger's messages go.
 pub enum To {
     /// A web server, and the file of the secret.
     Url(Target, PathBuf),
@@ -59,7 +59,7 @@ pub const PAUSES: Pauses = Pauses {
 
 /// Delivers the messages of one trigger.
 pub struct Delivery {
-    /// Whom to tell.
+    /// The receiver.
     pub to: To,
     /// The least time between two messages.
     pub every: Duration,

@@ -22,11 +22,13 @@ pub(super) struct One<'a> {
     pub(super) described: Described,
     pub(super) before: Batch,
     pub(super) left: u64,
+    /// While the view is paused, nothing is asked: a recording goes on where it stopped, a host cannot.
+    pub(super) waits: bool,
 }
 
 impl Feed for One<'_> {
     fn feed(&mut self, view: &mut View, due: bool) -> Result<bool, Fault> {
-        if !due {
+        if !due || self.waits && view.paused {
             return Ok(true);
         }
         let now = self.host.sample()?;

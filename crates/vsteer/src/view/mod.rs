@@ -185,7 +185,8 @@ fn show_one(a: &Top, host: &mut dyn Observe, notes: Vec<String>, look: Look) -> 
     let left = a.updates.unwrap_or(u64::MAX);
     let mut view = View::new(a, vec![Shown::default()], notes, look);
     let before = host.sample()?;
-    show(&mut view, &mut One { host, described: Described::default(), before, left }, &interrupt)?;
+    let waits = a.recording.is_some();
+    show(&mut view, &mut One { host, described: Described::default(), before, left, waits }, &interrupt)?;
     Ok(ExitCode::SUCCESS)
 }
 

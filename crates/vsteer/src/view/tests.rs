@@ -148,6 +148,32 @@ fn a_pause_is_a_gap_in_the_trend() {
 }
 
 #[test]
+fn a_recording_waits_while_the_view_is_paused() {
+    struct Asked(u32);
+    impl Observe for Asked {
+        fn config(&mut self) -> Result<HostConfig, Fault> {
+            unreachable!("a paused view asks for samples at most")
+        }
+        fn collector(&self) -> Collector {
+            unreachable!("a paused view asks for samples at most")
+        }
+        fn sample(&mut self) -> Result<Batch, Fault> {
+            self.0 += 1;
+            Ok(Batch::default())
+        }
+    }
+    let (mut view, _) = three();
+    view.paused = true;
+    let asked = |view: &mut View, waits: bool| {
+        let mut host = Asked(0);
+        let (described, before) = (Described::default(), Batch::default());
+        One { host: &mut host, described, before, left: 9, waits }.feed(view, true).unwrap();
+        host.0
+    };
+    assert_eq!([asked(&mut view, true), asked(&mut view, false)], [0, 1]);
+}
+
+#[test]
 fn a_double_click_shows_one_vm() {
     let (mut view, _) = three();
     drawn(&mut view, SMALL);

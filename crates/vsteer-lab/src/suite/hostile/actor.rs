@@ -30,6 +30,7 @@ pub fn play() -> Option<ExitCode> {
         "churn" => churn(),
         "crowd" => crowd(value(0).parse().unwrap_or(0)),
         "drip" | "flood" | "lies" | "listen" => serve(&role, value(0), value(1)),
+        "connect" => connect(value(0), Path::new(value(1))),
         "flock" => hold(value(0)),
         "exchange" => exchange(value(0), value(1)),
         "steal" => steal(Path::new(value(0)), Path::new(value(1))),
@@ -105,6 +106,17 @@ fn serve(role: &str, path: &str, note: &str) {
             _ => lie(stream, note),
         };
     }
+}
+
+/// Notes whether this user may connect to the socket.
+fn connect(socket: &str, note: &Path) {
+    let said = match UnixStream::connect(socket) {
+        Ok(_) => "connected".to_owned(),
+        Err(e) => e.kind().to_string(),
+    };
+    let _ = fs::write(note, said);
+    ready();
+    for_ever();
 }
 
 fn drip(mut stream: UnixStream) -> std::io::Result<()> {

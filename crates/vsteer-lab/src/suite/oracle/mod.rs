@@ -13,13 +13,14 @@ use super::steered::failed;
 use super::{Bench, Case, Findings, Minutes, worst};
 use crate::contention::Lab;
 use crate::drive::{Vsteer, wait};
+use crate::process::Ends;
 use crate::{command, libvirtd};
 use replay::{Behind, Did, Replay, Thread, Time};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::nouns::{Batch, Culprit, ThreadCounters, VmId};
@@ -61,28 +62,17 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     Ok(findings)
 }
 
-/// A program that ends when this value is dropped.
-struct Ends(Child);
-
-impl Ends {
-    fn start(command: &mut Command) -> Result<Ends, Fault> {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        child.map(Ends).map_err(|e| Fault::io(format!("starting {:?}", command.get_program()), &e))
-    }
-
-    /// Ends it as Ctrl-C does, so that it writes what it has.
-    fn interrupt(mut self) -> Result<(), Fault> {
-        let pid = Pid::from_raw(self.0.id() as i32).expect("a process id is not 0");
-        kill_process(pid, Signal::INT).map_err(|e| failed(&format!("ending perf: {e}")))?;
-        self.0.wait().map(drop).map_err(|e| Fault::io("waiting for perf", &e))
-    }
+fn silent(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }
 
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Ends perf as Ctrl-C does, so that it writes what it has.
+fn interrupt(mut perf: Ends) -> Result<(), Fault> {
+    let pid = Pid::from_raw(perf.pid()).expect("a process id is not 0");
+    kill_process(pid, Signal::INT).map_err(|e| failed(&format!("ending perf: {e}")))?;
+    perf.0.wait().map(drop).map_err(|e| Fault::io("waiting for perf", &e))
 }
 
 fn one(bench: &Bench, lab: &Lab, v: &Vsteer) -> Result<Compared, Fault> {
@@ -98,7 +88,7 @@ fn one(bench: &Bench, lab: &Lab, v: &Vsteer) -> Result<Compared, Fault> {
     }
     virsh(&["schedinfo", &limited, "--live", "--set", "vcpu_quota=6000"])?;
     virsh(&["schedinfo", &limited, "--live", "--set", "global_quota=20000"])?;
-    let storm = |_| Ends::start(Command::new("sh").args(["-c", "while :; do (:); done"]));
+    let storm = |_| Ends::start(silent("sh").args(["-c", "while :; do (:); done"]));
     let _storm = (0..2).map(storm).collect::<Result<Vec<_>, Fault>>()?;
 
     let data = bench.fresh("oracle.data")?;
@@ -108,14 +98,14 @@ fn one(bench: &Bench, lab: &Lab, v: &Vsteer) -> Result<Compared, Fault> {
     // In a mount namespace of its own, because perf needs tracefs, which nobody may have mounted.
     let words = "mount -t tracefs trace /sys/kernel/tracing; exec \"$0\" record -q -a -k mono -m 8M -e \"$1\" -o \"$2\"";
     let traced =
-        Ends::start(Command::new("unshare").args(["-m", "sh", "-c", words, &perf, replay::EVENTS, &data]))?;
+        Ends::start(silent("unshare").args(["-m", "sh", "-c", words, &perf, replay::EVENTS, &data]))?;
     wait("perf begins", Duration::from_secs(2))?;
     let threads = threads(lab)?;
     let folder = bench.fresh("oracle.vsteer")?;
     let length = format!("{RECORDED}s");
     let words = ["record", "-o", &folder, "--collector", "ebpf", "--for", &length, "--connect", &v.uri];
     v.run(&words, false, Duration::from_secs(RECORDED + 60))?;
-    traced.interrupt()?;
+    interrupt(traced)?;
 
     let script = ["script", "-i", &data, "--ns", "--show-lost-events", "-F", "cpu,time,event,trace"];
     let text = command::output(Command::new(&*perf).args(script), Duration::from_secs(300))?;

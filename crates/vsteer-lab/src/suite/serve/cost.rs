@@ -7,7 +7,7 @@ use super::ask::{Answer, ask};
 use crate::drive::{Vsteer, wait};
 use crate::files::{make_folder, write_secret};
 use crate::interrupt;
-use crate::process::cpu_ns;
+use crate::process::{Ends, cpu_ns};
 use crate::suite::many::stand_in::{Does, StandIn};
 use crate::suite::many::{BpfStats, memory, programs};
 use crate::suite::{Bench, Case, Evidence, Findings, Minutes, worst};
@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
@@ -72,16 +72,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 }
 
 struct Service {
-    child: Child,
+    program: Ends,
     socket: PathBuf,
     address: SocketAddr,
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 const SCRAPES: &str =
@@ -99,9 +92,8 @@ impl Service {
         let mut command = Command::new(&program);
         command.args(["--config", "none", "--listen", &address.to_string()]).arg("--socket").arg(&socket);
         command.arg("--history").arg(folder.join("history"));
-        command.arg("--tokens").arg(&tokens).stdin(Stdio::null());
-        let child = command.spawn().map_err(|e| failed("starting vsteer-serve", &e))?;
-        let service = Service { child, socket, address };
+        command.arg("--tokens").arg(&tokens);
+        let service = Service { program: Ends::start(&mut command)?, socket, address };
         let end = Instant::now() + Duration::from_secs(60);
         while service.scrape().is_err() {
             wait("waiting for the service", Duration::from_millis(500))?;
@@ -113,7 +105,7 @@ impl Service {
     }
 
     fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
+        self.program.pid()
     }
 
     fn connect(&self) -> Result<UnixStream, Fault> {

@@ -4,13 +4,14 @@
 
 use super::driven::Driven;
 use crate::drive::{Vsteer, wait};
+use crate::process::Ends;
 use crate::suite::serve::ask;
 use crate::suite::{Bench, Findings};
 use crate::vsphere::simulator::Program;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
@@ -21,15 +22,6 @@ const LIMIT: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The service's counters are whole ns; times of samples are ms.
 const SAME: f64 = 1e-3;
-
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Time of the newest sample, s, and ready time of each vCPU, s.
 type Ready = (f64, BTreeMap<String, f64>);
@@ -82,8 +74,7 @@ pub(super) fn run(
         .args(["--config", "none", "--history", "none", "--connect", &driven.uri()])
         .arg("--socket")
         .arg(&socket);
-    let service = command.stdin(Stdio::null()).spawn();
-    let _service = Ends(service.map_err(|e| Fault::io("starting vsteer-serve", &e))?);
+    let _service = Ends::start(&mut command)?;
     let (begun, before) = newer(&socket, 0.0)?;
     let (ended, after) = newer(&socket, begun)?;
     let planted = |labels: &str| {
