@@ -76,7 +76,7 @@ fn made_and_taken_back(driven: &Driven, file: &str, findings: &mut Findings) -> 
     let same = driven.truth()? == before;
     findings.claim(
         "without --yes it shows the steps and changes nothing",
-        code(&dry) == Some(0) && dry.stdout.matches("  would VM").count() == SET.len() && same,
+        code(&dry) == Some(0) && dry.stdout.matches("would change VM").count() == SET.len() && same,
         format!("{:?}: {}", code(&dry), dry.stdout.lines().count()),
     );
     let done = driven.run(&["apply", file, "--connect", &uri, "--yes"])?;
@@ -317,7 +317,7 @@ fn by_name(driven: &mut Driven, bench: &Bench, findings: &mut Findings) -> Resul
             && driven.truth()? == before,
         format!("{:?}, changed {changed:?}: {}", code(&done), done.stderr.trim().replace('\n', " ")),
     );
-    // The plan does not contain this VM; it makes the name ambiguous.
+    // A second VM of this name. The plan knows it by its former one: plans contain VMs that are off.
     let id_of = |truth: &Truth, name: &str| {
         truth.iter().find(|(_, vm)| vm["name"] == name).map(|(id, _)| id.clone()).unwrap_or_default()
     };
@@ -326,15 +326,29 @@ fn by_name(driven: &mut Driven, bench: &Bench, findings: &mut Findings) -> Resul
     let before = driven.truth()?;
     let refused = driven.run(&["apply", &plan, "--connect", &uri, "--yes"])?;
     findings.claim(
-        "where two VMs have the name, neither is changed, and both are named",
+        "a plan from before a VM was renamed is refused with that VM's former name, and nothing is changed",
         code(&refused) == Some(i32::from(FaultKind::Changed.exit_code()))
-            && refused.stderr.contains("2 VMs have this name")
+            && refused.stderr.contains(OFF)
             && driven.truth()? == before,
         refused.stderr.trim().replace('\n', " "),
     );
-    // The UUID distinguishes the two.
     let mine = bench.fresh("twins.json")?;
-    let plan = driven.json(&["plan", "--connect", &uri, "--by", "fluid", "--set", &set, "-o", &mine])?;
+    let words = |set: &str| {
+        ["plan", "--connect", &uri, "--by", "fluid", "--set", set, "-o", &mine].map(str::to_owned)
+    };
+    let by_name = driven.run(&words(&set).each_ref().map(String::as_str))?;
+    findings.claim(
+        "--set refuses a name that two VMs have, and gives the ids of both",
+        code(&by_name) == Some(i32::from(FaultKind::Usage.exit_code()))
+            && by_name.stderr.contains("their ids are"),
+        by_name.stderr.trim().replace('\n', " "),
+    );
+    // The UUID distinguishes the two.
+    let all = driven.json(&["plan", "--connect", &uri, "--for", "10m"])?;
+    let namesake = all["parent"]["vms"].as_array().into_iter().flatten().find(|vm| vm["name"] == ODD);
+    let id = namesake.and_then(|vm| vm["id"].as_str()).unwrap_or_default();
+    let set = set.replacen(ODD, id, 1);
+    let plan = driven.json(&words(&set).each_ref().map(String::as_str))?;
     let done = driven.run(&["apply", &mine, "--connect", &uri, "--yes"])?;
     let changed = driven.truth()?.iter().filter(|(id, now)| before.get(*id) != Some(now)).count();
     let back = rollback(driven)?;
