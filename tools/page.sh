@@ -3,7 +3,10 @@
 #
 # Its packages come from npm, at the versions in package-lock.json. Vite needs a newer Node.js than some distributions have.
 #
-# usage: tools/page.sh [--if-possible]    --if-possible: without a Node.js that is new enough, say so and go on
+# usage: tools/page.sh [--if-possible | --test]
+#   --if-possible    without a Node.js that is new enough, say so and go on
+#   --test           test the page that was built, in Chromium, with the service in target/debug; without Node.js say so,
+#                    and fail in CI
 set -eu
 cd "$(dirname "$0")/../crates/vsteer-serve/page"
 
@@ -19,9 +22,16 @@ if ! new_enough; then
 		echo "note: vsteer-serve gets no live page: Node.js 20.19 or newer is needed, found $found"
 		exit 0
 	fi
+	if [ "${1:-}" = --test ] && [ "${CI:-}" != true ]; then
+		echo "note: the live page was not tested: Node.js 20.19 or newer is needed, found $found"
+		exit 0
+	fi
 	echo "error: cannot build the live page: Node.js 20.19 or newer is needed, found $found" >&2
 	echo "  help: install a newer Node.js from nodejs.org; everything else builds without Node.js" >&2
 	exit 4
+fi
+if [ "${1:-}" = --test ]; then
+	exec npm test
 fi
 built() { npm ci --no-audit --no-fund --ignore-scripts && npm run build; }
 if ! built; then

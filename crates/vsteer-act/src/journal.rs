@@ -24,7 +24,7 @@ use vsteer_core::plan::Plan;
 use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Former;
-use vsteer_record::trusted;
+use vsteer_record::{applied, trusted};
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,9 +86,6 @@ pub enum Entry {
     RolledBack,
 }
 
-/// Where root's journals are kept. The units in packaging/ must let vsteer write here, and must not remove it.
-pub const ROOTS_JOURNALS: &str = "/var/lib/vsteer/journal";
-
 /// The state folder that the configuration names (`paths.state`).
 static CONFIGURED: OnceLock<PathBuf> = OnceLock::new();
 
@@ -102,19 +99,10 @@ fn var(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
 }
 
-/// Where journals are kept: `$VSTEER_STATE`, else the configured folder, else [`usual_journal_folder`].
+/// Where journals are kept: `$VSTEER_STATE`, else the configured folder, else [`applied::usual_folder`].
 pub fn journal_folder() -> PathBuf {
     let named = var("VSTEER_STATE").or_else(|| CONFIGURED.get().cloned());
-    named.map_or_else(usual_journal_folder, |folder| folder.join("journal"))
-}
-
-/// Where journals are kept if nobody says otherwise: in `/var/lib/vsteer` for root, else in the user's state folder.
-pub fn usual_journal_folder() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from(ROOTS_JOURNALS);
-    }
-    let base = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|h| h.join(".local/state")));
-    base.unwrap_or_else(|| PathBuf::from("/tmp")).join("vsteer/journal")
+    named.map_or_else(applied::usual_folder, |folder| folder.join("journal"))
 }
 
 /// An open journal, locked against all other processes that write.

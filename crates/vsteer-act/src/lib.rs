@@ -13,7 +13,7 @@ mod system_log;
 mod watchdog;
 
 pub use apply::{Preview, Receipt, Setting, apply, conflicts, preview, rollback};
-pub use journal::{Entry, Journal, State, Summary, journal_folder, usual_journal_folder};
+pub use journal::{Entry, Journal, State, Summary, journal_folder};
 pub use steering::{Steering, guard};
 pub use system_log::{By, policy as log_policy};
 pub use watchdog::{Applying, arm, confirm, watch};

@@ -1,6 +1,7 @@
 //! Stores and reads recordings, imports other formats, and exports recordings.
 
 pub mod access_log;
+pub mod applied;
 pub mod config;
 pub mod esxtop;
 pub mod event;

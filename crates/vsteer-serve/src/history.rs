@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! samples   the samples of one minute     rows   the rows of a minute, from its model
-//! events    what changed since the minute before
+//! events    what changed since the minute before   plans  which plans were applied and undone
 //! ```
 //!
 //! A thread of its own does this, so that a slow disk cannot delay a sample. If the thread falls behind by [`BEHIND`] samples,
 //! the samples that it cannot take are missing in their minute, and the service counts them.
 
 mod events;
+mod plans;
 mod rows;
 mod samples;
 
 use crate::seen::Seen;
 use events::Events;
+use plans::Plans;
 use samples::Samples;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::privilege::{CapabilitySet, Kept, confine};
-use vsteer_record::history::{FOLDER, Writer};
+use vsteer_record::history::{FOLDER, History, MINUTE_MS, Writer};
 
 /// Samples that wait for the thread, at most. With 200 VMs each takes 3 MB.
 const BEHIND: usize = 10;
@@ -61,8 +63,14 @@ pub fn folder(chosen: Option<&Path>) -> Option<PathBuf> {
 ///
 /// # Errors
 /// When a chosen folder cannot be used.
-pub fn start(chosen: Option<&Path>, thresholds: Thresholds) -> Result<Option<(Keep, Keeper)>, Fault> {
+pub fn start(
+    chosen: Option<&Path>,
+    journals: PathBuf,
+    thresholds: Thresholds,
+) -> Result<Option<(Keep, Keeper)>, Fault> {
     let Some(folder) = folder(chosen) else { return Ok(None) };
+    // The last minute may not have been whole. An event that is stored twice is kept once.
+    let last_ms = History::open(&folder).ok().and_then(|h| Some(h.span_ms()?.1.saturating_sub(MINUTE_MS)));
     let writer = match Writer::open(&folder, now_ms()) {
         Ok(writer) => writer,
         Err(fault) if chosen.is_none() && fault.kind != FaultKind::Failed => {
@@ -78,7 +86,7 @@ pub fn start(chosen: Option<&Path>, thresholds: Thresholds) -> Result<Option<(Ke
         if let Err(fault) = confine(kept, &[&folder]) {
             warn(&fault);
         }
-        run(writer, &states, thresholds);
+        run(writer, &states, Plans::new(journals, last_ms.unwrap_or_else(now_ms)), thresholds);
     };
     let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work);
     let thread = thread.map_err(|e| Fault::io("starting the thread that keeps the history", &e))?;
@@ -90,10 +98,11 @@ fn warn(text: &dyn std::fmt::Display) {
 }
 
 /// Stores minutes until the observer ends.
-fn run(mut writer: Writer, states: &Receiver<Arc<Seen>>, thresholds: Thresholds) {
+fn run(mut writer: Writer, states: &Receiver<Arc<Seen>>, mut plans: Plans, thresholds: Thresholds) {
     let (mut samples, mut events, mut failing) = (Samples::default(), Events::default(), false);
     let mut store = |minute: samples::Whole, is_last: bool| {
         let mut row = minute.row(&mut events, thresholds);
+        row.events.append(&mut plans.since_before(minute.hostname()));
         if is_last {
             row.events.push(minute.stopped());
         }

@@ -90,7 +90,9 @@ fn run(options: &Options, config: &Config) -> Result<(), Fault> {
     let places = listen::all(options)?;
     let _socket = Socket(socket_of(options).map(Path::to_owned));
     let (stop, (newest, seen)) = (Stop::default(), tokio::sync::watch::channel(None));
-    let (keep, keeper) = history::start(options.history.as_deref(), thresholds)?.unzip();
+    let journals = config.folder("paths.state").map(|state| state.join("journal"));
+    let journals = journals.unwrap_or_else(vsteer_record::applied::usual_folder);
+    let (keep, keeper) = history::start(options.history.as_deref(), journals, thresholds)?.unzip();
     let tell = watch::Tell { newest, history: keep, deliveries: Arc::new(triggers.deliveries()) };
     let (observer, begun) = observe(options, thresholds, &stop, tell)?;
     // Nothing comes from a thread that has ended: its result says why.
@@ -105,8 +107,8 @@ fn run(options: &Options, config: &Config) -> Result<(), Fault> {
         .map_err(|e| Fault::io("starting the server", &e))?;
     let forecasts = Arc::new(Forecasts::new(thresholds));
     let history = keeper.as_ref().and_then(|_| history::folder(options.history.as_deref()));
-    let source =
-        Source { seen, compat_names: options.compat_names, forecasts, history, live: Arc::default() };
+    let (compat_names, connect) = (options.compat_names, options.connect.clone());
+    let source = Source { seen, compat_names, connect, forecasts, history, live: Arc::default() };
     #[cfg(feature = "otlp")]
     collector.map(|to| runtime.spawn(otlp::run(to, source.clone())));
     let served = runtime.block_on(serve(options, places, source, access, watching));

@@ -147,7 +147,7 @@ fn without(fault: &Fault, config: &Config) -> Config {
         }
         (Source::Variable(name), Some(folder)) => format!("{}, which {name} names", folder.display()),
         _ => {
-            let journals = vsteer_act::usual_journal_folder();
+            let journals = vsteer_record::applied::usual_folder();
             let state = journals.parent().unwrap_or(&journals);
             format!("{}, the default folder; for another one, set VSTEER_STATE", state.display())
         }

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use vsteer_act::journal::ROOTS_JOURNALS;
 use vsteer_act::{Entry, Journal};
 use vsteer_core::setting::knob::How;
 use vsteer_host::actuate::Former;
+use vsteer_record::applied::ROOTS_JOURNALS;
 
 use program::VSTEER;
 const PACKAGES: [&str; 3] = ["vsteer", "vsteer-display", "vsteer-lab"];

@@ -28,6 +28,8 @@ pub struct Case {
     pub observe_s: u64,
     /// How long it does so without a trace, s; 0: not.
     pub sample_s: u64,
+    /// How long the service then observes, s; 0: not.
+    pub serve_s: u64,
     /// Commands that are run then, one after the other: each a program and its words.
     pub commands: Vec<Vec<String>>,
     /// A pool of this pCPU for the domains; without, they are in Pool-0.
@@ -90,6 +92,7 @@ impl Job {
             ("record_s", Some(case)) => case.record_s = number()?,
             ("observe_s", Some(case)) => case.observe_s = number()?,
             ("sample_s", Some(case)) => case.sample_s = number()?,
+            ("serve_s", Some(case)) => case.serve_s = number()?,
             ("command", Some(_)) if rest.is_empty() => return Err("`command` lacks its words".into()),
             ("command", Some(case)) => {
                 case.commands.push(rest.split_whitespace().map(str::to_owned).collect());

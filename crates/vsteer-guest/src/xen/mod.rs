@@ -58,6 +58,8 @@ const MEMORY_MIB: u32 = 16;
 const POOL_TRIES: u32 = 20;
 /// A server says within so many tenths of a second where it is asked.
 const DOOR_TRIES: u32 = 100;
+/// The service writes its metrics every ten seconds.
+const WRITES_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 /// xenstored answers within so many tenths of a second.
 const STORE_WITHIN: u32 = 300;
 
@@ -259,6 +261,9 @@ fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
         let recording = format!("{folder}/sampled.vsteer");
         reported(case, folder, "sampled", || observe(case.sample_s, &recording, "sampled"))?;
     }
+    if case.serve_s > 0 {
+        reported(case, folder, "served", || serve(case.serve_s, folder))?;
+    }
     let mut done = String::new();
     for (i, words) in case.commands.iter().enumerate() {
         let begin = unix_s();
@@ -307,6 +312,39 @@ fn observe(seconds: u64, recording: &str, collector: &str) -> Result<(), String>
     let length = format!("{seconds}s");
     let words = ["record", "-o", recording, "--for", &length, "--interval", "1s", "--collector", collector];
     run("vsteer", &words).map(drop)
+}
+
+/// The service, as it starts by itself: its metrics soon after its start, and those that it writes `seconds` later.
+fn serve(seconds: u64, folder: &str) -> Result<(), String> {
+    let textfile = format!("{folder}/served.prom");
+    let words =
+        ["--socket", "/run/serve.sock", "--history", "none", "--interval", "1s", "--textfile", &textfile];
+    let told = |e: std::io::Error| format!("the metrics of the service, {textfile}: {e}");
+    let mut service =
+        command("vsteer-serve", &words).spawn().map_err(|e| format!("starting the service: {e}"))?;
+    let changed = || std::fs::metadata(&textfile).and_then(|m| m.modified()).ok();
+    let mut next = |former: Option<std::time::SystemTime>| -> Result<(), String> {
+        let end = std::time::Instant::now() + WRITES_WITHIN;
+        while changed() == former {
+            if let Ok(Some(status)) = service.try_wait() {
+                return Err(format!("the service ended with {status}"));
+            }
+            if std::time::Instant::now() > end {
+                return Err("the service writes no metrics".to_owned());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        Ok(())
+    };
+    next(None)?;
+    std::fs::copy(&textfile, format!("{folder}/served-before.prom")).map_err(told)?;
+    sleep_s(seconds);
+    // At once after it was written, so that the domains' newest reports are as old.
+    next(changed())?;
+    std::fs::copy(&textfile, format!("{folder}/served-after.prom")).map_err(told)?;
+    let _ = service.kill();
+    let _ = service.wait();
+    std::fs::remove_file(&textfile).map_err(told)
 }
 
 /// Runs a command to its end, however it ends: what it printed (`.out`), said (`.txt`), and its status, which is returned too. `sleep S`

@@ -32,6 +32,7 @@ pub fn build(
     job: &str,
     files: &BTreeMap<String, String>,
     linux: Option<Linux>,
+    serves: bool,
 ) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "run", "tmp", "var/lib", "var/log", "root"]);
     initramfs.put("init", 0o755, guest);
@@ -49,8 +50,13 @@ pub fn build(
     for (name, program) in PROGRAMS.iter().zip(&parts.programs) {
         initramfs.put(&format!("bin/{name}"), 0o755, &read(program)?);
     }
-    initramfs.put("bin/vsteer", 0o755, &stripped(&options.vsteer, &options.output)?);
-    for program in parts.programs.iter().chain([&options.vsteer]) {
+    let service = options.vsteer.with_file_name("vsteer-serve");
+    let own: Vec<&PathBuf> = if serves { vec![&options.vsteer, &service] } else { vec![&options.vsteer] };
+    for program in &own {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        initramfs.put(&format!("bin/{name}"), 0o755, &stripped(program, &options.output)?);
+    }
+    for program in parts.programs.iter().chain(own) {
         for library in libraries(program, &parts.libraries)? {
             let file = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
             // The dynamic linker is only found by its full path.

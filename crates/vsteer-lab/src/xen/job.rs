@@ -92,6 +92,9 @@ pub struct Case {
     /// How long it then does so without a trace (`--collector sampled`), virtual s; 0: not at all.
     #[serde(default)]
     pub sample_s: u32,
+    /// How long the service (`vsteer-serve`) then observes, virtual s; 0: not at all.
+    #[serde(default)]
+    pub serve_s: u32,
     /// Commands that then run in Domain-0, in order, each a list of words. Their output and exit status are
     /// in `command-1.out`, `.txt` and `.status` and so on.
     #[serde(default)]
@@ -268,6 +271,9 @@ impl Job {
             if case.sample_s > 0 {
                 let _ = writeln!(text, "sample_s {}", case.sample_s);
             }
+            if case.serve_s > 0 {
+                let _ = writeln!(text, "serve_s {}", case.serve_s);
+            }
             for words in &case.commands {
                 let _ = writeln!(text, "command {}", words.join(" "));
             }
@@ -303,7 +309,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\nsample_s = 8\ncommands = [[\"xl\", \"list\"]]\n\
+    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\nsample_s = 8\nserve_s = 9\ncommands = [[\"xl\", \"list\"]]\n\
         [[case.domain]]\nname = \"x\"\nworkload = \"burn\"\nweight = 512\ncap = 30\n\
         [[case]]\nname = \"b\"\npool = false\n[[case.domain]]\nname = \"x\"\nworkload = \"burn\"\n";
 
@@ -311,7 +317,7 @@ mod tests {
     fn toml_becomes_domain_0s_text() {
         assert_eq!(
             Job::parse(JOB).unwrap().for_guest(),
-            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\nsample_s 8\ncommand xl list\npool 1\nparameter -t 5\n\
+            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\nsample_s 8\nserve_s 9\ncommand xl list\npool 1\nparameter -t 5\n\
              domain name=x workload=burn weight=512 cap=30\n\
              case b\nsettle_s 3\nrecord_s 20\ndomain name=x workload=burn weight=256 cap=0 cpus=1\n"
         );

@@ -98,7 +98,9 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
         true => Some(image::Linux { vmlinux, initramfs: program::initramfs(&guest, &options.output)? }),
         false => None,
     };
-    write_file(&files.initramfs, image::build(&parts, options, &guest, &text, &job.files, linux)?)?;
+    let serves = job.cases.iter().any(|case| case.serve_s > 0);
+    let initramfs = image::build(&parts, options, &guest, &text, &job.files, linux, serves)?;
+    write_file(&files.initramfs, initramfs)?;
     let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
     let archive = machine::boot(&emulator, &arguments, &files, options.limit);
     // Neither is needed any more, because they can be made again.

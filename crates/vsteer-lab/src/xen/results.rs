@@ -62,6 +62,8 @@ pub struct DomainResult {
     /// The same without a trace. There, ready stands for ready plus offline, because the two cannot be
     /// separated.
     pub sampled: Option<(Shares, Shares)>,
+    /// The same from the metrics of the service.
+    pub served: Option<(Shares, Shares)>,
     /// Dispatches per second.
     pub dispatches_per_s: f64,
     /// The number of wake-ups in the trace.
@@ -151,6 +153,35 @@ fn recorded(folder: &Path) -> Result<(u64, BTreeMap<String, Shares>), Fault> {
     Ok((model.window_ns, shares.collect()))
 }
 
+/// Time in each state, s, of each VM, as the service's metrics have it; a domain of these jobs has one vCPU.
+fn states(text: &str) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let mut all: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("vsteer_vcpu_state_seconds_total{")) {
+        let label = |name: &str| line.split(&format!("{name}=\"")).nth(1)?.split('"').next();
+        let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        if let (Some(vm), Some(state), Some(value)) = (label("vm"), label("state"), value) {
+            all.entry(vm.to_owned()).or_default().insert(state.to_owned(), value);
+        }
+    }
+    all
+}
+
+/// The time between two expositions, ns, and the shares of every domain meanwhile.
+fn served(before: &str, after: &str) -> (u64, BTreeMap<String, Shares>) {
+    let (before, mut length_ns) = (states(before), 0);
+    let shares = states(after).into_iter().map(|(vm, now)| {
+        let grown = |state: &str| {
+            let then = before.get(&vm).and_then(|all| all.get(state));
+            now.get(state).zip(then).map_or(0, |(now, then)| (1e9 * (now - then)) as u64)
+        };
+        let ns = ["run", "ready", "blocked", "limited"].map(grown);
+        length_ns = length_ns.max(ns.iter().sum());
+        (vm, Shares::of(ns))
+    });
+    let shares = shares.collect();
+    (length_ns, shares)
+}
+
 /// One case's folder.
 struct Folder<'a> {
     case: &'a Case,
@@ -196,6 +227,7 @@ struct Known<'a> {
     /// The observer's recordings: their lengths, and shares by domain.
     observed: Option<(u64, BTreeMap<String, Shares>)>,
     sampled: Option<(u64, BTreeMap<String, Shares>)>,
+    served: Option<(u64, BTreeMap<String, Shares>)>,
 }
 
 impl Known<'_> {
@@ -211,21 +243,23 @@ impl Known<'_> {
         Ok(LinuxResult { name: d.name.clone(), traced: (0..d.vcpus).map(of).collect(), console })
     }
 
-    /// Shares from the observer, and from the domain's own runstate.
-    fn observed(&self, d: &Domain) -> Result<Option<(Shares, Shares)>, Fault> {
-        let Some((length_ns, all)) = &self.observed else { return Ok(None) };
-        let odd = || self.folder.odd(format!("{} was not observed", d.name));
+    /// Shares from an observer, and from the domain's own runstate, of which `kind` are the reports.
+    fn observed(
+        &self,
+        d: &Domain,
+        by: Option<&(u64, BTreeMap<String, Shares>)>,
+        kind: &str,
+    ) -> Result<Option<(Shares, Shares)>, Fault> {
+        let Some((length_ns, all)) = by else { return Ok(None) };
+        let odd = || self.folder.odd(format!("{} was not {kind}", d.name));
         let told = all.get(&d.name).ok_or_else(odd)?;
-        Ok(Some((*told, self.folder.reports(&d.name, "observed", *length_ns)?.1)))
+        Ok(Some((*told, self.folder.reports(&d.name, kind, *length_ns)?.1)))
     }
 
     /// Shares from sampling, which reports ready and offline as one, and from the domain's own runstate.
     fn sampled(&self, d: &Domain) -> Result<Option<(Shares, Shares)>, Fault> {
-        let Some((length_ns, all)) = &self.sampled else { return Ok(None) };
-        let odd = || self.folder.odd(format!("{} was not looked at", d.name));
-        let told = all.get(&d.name).ok_or_else(odd)?;
-        let own = self.folder.reports(&d.name, "sampled", *length_ns)?.1;
-        Ok(Some((*told, Shares { ready: own.ready + own.offline, offline: 0.0, ..own })))
+        let both = self.observed(d, self.sampled.as_ref(), "sampled")?;
+        Ok(both.map(|(told, own)| (told, Shares { ready: own.ready + own.offline, offline: 0.0, ..own })))
     }
 
     fn domain(&self, d: &Domain) -> Result<DomainResult, Fault> {
@@ -236,7 +270,9 @@ impl Known<'_> {
         let (reports, own) = self.folder.reports(&d.name, "reports", u64::MAX)?;
         // Domain-0 starts to collect reports before the observer starts. So only the last part counts, with
         // the recording's length.
-        let (observed, sampled) = (self.observed(d)?, self.sampled(d)?);
+        let observed = self.observed(d, self.observed.as_ref(), "observed")?;
+        let served = self.observed(d, self.served.as_ref(), "served")?;
+        let sampled = self.sampled(d)?;
         // By the domain's own clock, which is Xen's.
         let stamped: Vec<Stamped> =
             reports.into_iter().map(|r| Stamped { host_ns: r.guest.t_ns, report: r.guest }).collect();
@@ -250,6 +286,7 @@ impl Known<'_> {
             own,
             observed,
             sampled,
+            served,
             dispatches_per_s: seen.dispatches as f64 / traced_s,
             wake_ups: wakes.len(),
             wake_least_ms: quantile(&wakes, 0.0),
@@ -276,7 +313,10 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let ids = folder.text("domains.txt")?;
     let observed = (case.observe_s > 0).then(|| recorded("host.vsteer")).transpose()?;
     let sampled = (case.sample_s > 0).then(|| recorded("sampled.vsteer")).transpose()?;
-    let known = Known { folder, ids, seen, observed, sampled };
+    let metrics =
+        || Ok::<_, Fault>(served(&folder.text("served-before.prom")?, &folder.text("served-after.prom")?));
+    let served = (case.serve_s > 0).then(metrics).transpose()?;
+    let known = Known { folder, ids, seen, observed, sampled, served };
     let (own, linux): (Vec<&Domain>, Vec<&Domain>) = case.domains.iter().partition(|d| d.program.is_empty());
     let linux = linux.into_iter().map(|d| known.linux(d)).collect::<Result<_, Fault>>()?;
     Ok(CaseResult {

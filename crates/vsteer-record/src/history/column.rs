@@ -228,7 +228,7 @@ impl Row for Event {
         time!("When, UTC"),
         Column {
             name: "kind",
-            meaning: "What happened: observing, stopped, came, went, restarted, changed, finding_began, finding_ended",
+            meaning: "What happened: observing, stopped, came, went, restarted, changed, finding_began, finding_ended, plan_applied, plan_undone",
             cell: Cell::Text(|r| Some(r.kind.name()), |r, v| r.kind = EventKind::of(v).unwrap_or_default()),
         },
         text!(vm, "Id of the VM; null: the host"),

@@ -177,11 +177,15 @@ pub enum EventKind {
     FindingBegan,
     /// A finding ended.
     FindingEnded,
+    /// A plan was applied.
+    PlanApplied,
+    /// A plan was undone.
+    PlanUndone,
 }
 
 impl EventKind {
     /// Every kind with its name in the files.
-    pub const ALL: [(EventKind, &'static str); 8] = [
+    pub const ALL: [(EventKind, &'static str); 10] = [
         (EventKind::Observing, "observing"),
         (EventKind::Stopped, "stopped"),
         (EventKind::Came, "came"),
@@ -190,6 +194,8 @@ impl EventKind {
         (EventKind::Changed, "changed"),
         (EventKind::FindingBegan, "finding_began"),
         (EventKind::FindingEnded, "finding_ended"),
+        (EventKind::PlanApplied, "plan_applied"),
+        (EventKind::PlanUndone, "plan_undone"),
     ];
 
     /// Name in the files.

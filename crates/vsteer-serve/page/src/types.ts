@@ -186,9 +186,64 @@ export interface Recent {
   wake_latency: Times[];
 }
 
+/** An event of /api/v1/timeline. */
 export interface Change {
-  at_ms: number | null;
-  vm: string;
+  unix_ms: number;
   kind: string;
+  vm: string | null;
+  name: string | null;
   text: string;
+}
+
+/** A row of /api/v1/history: a minute or an hour of a VM, or of the host, which has neither a name nor wake-ups. */
+export interface HistoryRow {
+  unix_ms: number;
+  vm?: string;
+  name?: string;
+  covered_us: number;
+  run_us: Maybe;
+  ready_us: Maybe;
+  wait_us?: Maybe;
+  limited_us: Maybe;
+  costop_us: Maybe;
+  wake_p99_us?: Maybe;
+  costs?: { culprit: string; us: number }[];
+}
+
+export interface HistoryAnswer {
+  rows: HistoryRow[];
+  step: 'minute' | 'hour';
+  notes: string[];
+}
+
+/** The most likely value, and the interval that holds it in 90 of 100 cases. */
+export interface Interval {
+  low: number;
+  likely: number;
+  high: number;
+}
+
+export interface VmForecast {
+  vm: string;
+  name: string;
+  run_before: number;
+  run_after: Interval;
+  ready_before: number;
+  ready_after: Interval;
+  wake_p99_ns_before?: Maybe;
+  wake_p99_ns_after?: Interval | null;
+  withheld?: boolean;
+}
+
+export interface PlanAnswer {
+  plan: {
+    id: string;
+    title: string;
+    forecast: { method: string; vms: VmForecast[] };
+    irreversible: string[];
+    contested?: string[];
+  } | null;
+  steps: { vm: string; vm_name: string; text: string; reason: string }[];
+  note: string | null;
+  command: string | null;
 }

@@ -92,17 +92,21 @@ function history(query, ofHost) {
   return { notes: [], rows, step: 'minute' };
 }
 
-const CHANGES = (query) => ({ notes: [], events: [
-  { unix_ms: 1e3 * (Number(query.get('to')) - 300), kind: 'changed', vm: 'id-0', name: 'early-siskin', text: 'VM "early-siskin", weight: weight 100 -> weight 800' },
-  { unix_ms: 1e3 * (Number(query.get('to')) - 900), kind: 'came', vm: 'id-1', name: 'calm-wren', text: 'VM "calm-wren" came' },
-] });
+/** The recorded events, so late that the last one is of the last minute. */
+function timeline(query) {
+  const { events } = recorded('timeline');
+  const late = 1e3 * Number(query.get('to')) - 30_000 - Math.max(...events.map((e) => e.unix_ms));
+  const vm = query.get('vm');
+  return { notes: [], events: events.map((e) => ({ ...e, unix_ms: e.unix_ms + late })).filter((e) => vm === null || e.vm === vm || e.name === vm) };
+}
 
-const PLAN = {
-  schema: 'vsteer.plan/1', plan: { steps: [{}] }, text: '1. early-siskin: CPU weight: 100 -> 50',
-  command: 'vsteer apply --yes plan.json', forecast: [
-    { vm: 'calm-wren', ready_before: 0.081, ready_after: 0.021, wake_p99_ns: 2100000 }, { vm: 'early-siskin', ready_before: 0.55, ready_after: 0.61, wake_p99_ns: 5200000 },
-  ],
-};
+/** The recorded plan; with a setting the recorded forecast of one; what is no number is refused as the service refuses it. */
+function plan(query) {
+  const set = query.get('set');
+  if (set === null) return recorded('plan');
+  if (/=(\d|any|none)/.test(set)) return recorded('plan-set');
+  return { status: 400, error: { kind: 'usage', what: `set=${JSON.stringify(set)} is not a setting`, cause: `${set} is not a number greater than 0`, help: null, way_out: null } };
+}
 
 /** Starts it. `everyMs` is the time between samples; `offers` lists what else it answers: plan, history. `rename` is another
  * name for the first VM. `poor`: a collector that measures little. */
@@ -135,8 +139,8 @@ export async function standIn({ vms = 0, rename = null, poor = false, token = nu
     '/api/v1/blame': () => (poor ? { blame: null, window_ns: null, missing: WHY } : vms > 0 ? madeBlame(made) : recorded('blame')),
     '/api/v1/vm': () => (poor ? { ...recorded('vm'), blame: null, missing: { blame: WHY, wake_latency: WHY } } : recorded('vm')),
     '/api/v1/recent': (query) => ago(recorded(query.get('vm') ? 'recent-vm' : 'recent-host')),
-    ...(offers.includes('plan') ? { '/api/v1/plan': () => PLAN } : {}),
-    ...(offers.includes('history') ? { '/api/v1/history/vms': (query) => history(query, false), '/api/v1/history/host': (query) => history(query, true), '/api/v1/timeline': CHANGES } : {}),
+    ...(offers.includes('plan') ? { '/api/v1/plan': plan } : {}),
+    ...(offers.includes('history') ? { '/api/v1/history/vms': (query) => history(query, false), '/api/v1/history/host': (query) => history(query, true), '/api/v1/timeline': timeline } : {}),
   };
   const server = createServer((request, response) => {
     const { pathname, searchParams } = new URL(request.url, 'http://localhost');
@@ -146,7 +150,8 @@ export async function standIn({ vms = 0, rename = null, poor = false, token = nu
       if (pathname === '/api/v1/live') return live(response);
       const answer = answers[pathname];
       if (!answer) return response.writeHead(404).end();
-      return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(answer(searchParams)));
+      const body = answer(searchParams);
+      return response.writeHead(body.status ?? 200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     }
     return file(pathname === '/' ? '/index.html' : pathname, response);
   });

@@ -1,6 +1,7 @@
 // Every view in a real browser, with answers recorded from a real service (stand-in.mjs).
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { launch, open, overflow } from './browser.mjs';
 import { POLICY, standIn } from './stand-in.mjs';
@@ -152,13 +153,42 @@ test('findings: cards with evidence; symptoms stay open; no plan is explained', 
   await clean(page);
 });
 
-test('plan: text, forecast, and a command that can be copied', async () => {
+test('plan: steps, forecast, a command that can be copied, and the file that it names', async () => {
   const page = await open(browser, full.base, { hash: '#/findings' });
   await page.waitForSelector('.command');
-  assert.match(await page.locator('.view').textContent(), /CPU weight: 100 -> 50/);
-  assert.match(await page.locator('table:has-text("ready before")').textContent(), /8\.1\s%/);
+  assert.match(await page.locator('.steps').textContent(), /real-time/);
+  assert.match(await page.locator('table.forecast tbody').textContent(), /16\.0\s%\s→\s1\.2\s%/);
   await page.click('.command button');
-  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'vsteer apply --yes plan.json');
+  const command = await page.evaluate(() => navigator.clipboard.readText());
+  assert.match(command, /^vsteer apply plan-[0-9a-f]{12}\.json --connect qemu:\/\/\/system --try 60s$/);
+  const [file] = await Promise.all([page.waitForEvent('download'), page.click('button:has-text("Download")')]);
+  assert.ok(command.includes(file.suggestedFilename()), file.suggestedFilename());
+  const plan = JSON.parse(readFileSync(await file.path(), 'utf8'));
+  assert.equal(`plan-${plan.id}.json`, file.suggestedFilename());
+  assert.ok(plan.parent && plan.steps.length > 0, 'as vsteer apply reads it');
+  await clean(page);
+});
+
+test('what if: a setting of a VM, forecast; what is wrong is said', async () => {
+  const page = await open(browser, full.base, { hash: '#/vm/early-siskin' });
+  await page.waitForSelector('.whatif select');
+  await page.click('.whatif button:has-text("Forecast")');
+  assert.match(await page.locator('.whatif').textContent(), /Type a value/);
+  await page.fill('.whatif input', 'many');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => /is not a setting/.test(document.querySelector('.whatif').textContent));
+  page.errors.length = 0; // Chromium reports the refused request itself.
+  const [asked] = await Promise.all([page.waitForRequest(/plan\?set=/), page.fill('.whatif input', '20').then(() => page.keyboard.press('Enter'))]);
+  assert.match(new URL(asked.url()).searchParams.get('set'), /^[0-9a-f-]{36}:weight=20$/);
+  await page.waitForSelector('.whatif table.forecast');
+  assert.match(await page.locator('.whatif .steps').textContent(), /CPU weight: 1024 shares -> 20 shares/);
+  await page.selectOption('.whatif select', 'pin');
+  assert.equal(await page.locator('.whatif input').inputValue(), '');
+  // Reading the VM's settings again must not take away what is being typed.
+  await page.fill('.whatif input', '0');
+  await page.waitForRequest(/api\/v1\/vm\?/, { timeout: 15_000 });
+  await page.waitForTimeout(300);
+  assert.equal(await page.locator('.whatif input').inputValue(), '0');
   await clean(page);
 });
 
@@ -171,7 +201,7 @@ test('history: a chart, a moment, changes; and an explanation without a history'
   assert.notEqual(await page.locator('.moment output').textContent(), before);
   await page.waitForFunction(() => document.querySelectorAll('.past .wide tbody tr').length === 3);
   assert.match(await page.locator('.past .wide').textContent(), /process backup \d/);
-  assert.match(await page.locator('.changes').textContent(), /weight 100 -> weight 800/);
+  assert.match(await page.locator('.changes').textContent(), /plan applied Plan [0-9a-f]{12} was applied to VM/);
   await page.selectOption('select[aria-label=VM]', 'early-siskin');
   await page.waitForFunction(() => document.querySelector('.past canvas'));
   await clean(page);

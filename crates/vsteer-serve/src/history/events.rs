@@ -3,11 +3,12 @@
 //! A finding begins when a rule finds it in a minute, and ends after [`ENDS_AFTER`] minutes without it, so that a finding near
 //! its threshold does not begin every other minute.
 //!
-//! GAP(history-plans): an applied plan shows as changed settings, and a move as a VM that went. Left out: VMs that came and went within
-//! one minute.
+//! Plans have a file of their own. GAP(history-moves): that a VM went to another host is not known; QEMU's own words tell that it
+//! came from elsewhere. Left out: VMs that came and went within one minute.
 
 use super::rows::is_problem;
 use std::collections::BTreeMap;
+use std::fs;
 use vsteer_core::diagnose::Finding;
 use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_record::history::{Event, EventKind};
@@ -90,6 +91,13 @@ impl Events {
     }
 }
 
+/// Did QEMU begin with the state of a VM that ran before, on another host or until it was saved?
+fn is_incoming(vm: &VmConfig) -> bool {
+    // Without an accelerator it is no process of this host.
+    let words = vm.accel.and_then(|_| fs::read(format!("/proc/{}/cmdline", vm.pid)).ok());
+    words.is_some_and(|words| words.split(|b| *b == 0).any(|word| word == b"-incoming"))
+}
+
 /// VMs that came and went, and settings that changed.
 fn changes(unix_ms: u64, before: &HostConfig, now: &HostConfig) -> Vec<Event> {
     let (old_names, names) = (before.called(), now.called());
@@ -118,7 +126,10 @@ fn changes(unix_ms: u64, before: &HostConfig, now: &HostConfig) -> Vec<Event> {
                     let text = format!("VM {name:?} was restarted");
                     events.push(of_vm(unix_ms, EventKind::Restarted, vm, name, text));
                 }
-                None => events.push(of_vm(unix_ms, EventKind::Came, vm, name, format!("VM {name:?} came"))),
+                None => {
+                    let from = if is_incoming(vm) { ", from another host or a saved state" } else { "" };
+                    events.push(of_vm(unix_ms, EventKind::Came, vm, name, format!("VM {name:?} came{from}")));
+                }
             },
         }
     }

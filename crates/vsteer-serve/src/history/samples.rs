@@ -70,6 +70,11 @@ impl Whole {
         Event { unix_ms, kind: EventKind::Stopped, text, ..Event::default() }
     }
 
+    /// Name of the host.
+    pub fn hostname(&self) -> &str {
+        &self.seen.config.hostname
+    }
+
     /// What is stored of the minute. Without two samples these are only events.
     pub fn row(&self, events: &mut Events, thresholds: Thresholds) -> Minute {
         let seen = &self.seen;

@@ -11,6 +11,7 @@ mod history;
 mod live;
 mod one;
 mod page;
+mod plan;
 mod query;
 mod refused;
 mod source;

@@ -4,12 +4,11 @@ use super::apply::open_actuator;
 use crate::cli::Rollback;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_act::{
-    By, Journal, Receipt, State, Summary, conflicts, journal_folder, rollback, usual_journal_folder,
-};
+use vsteer_act::{By, Journal, Receipt, State, Summary, conflicts, journal_folder, rollback};
 use vsteer_core::plan::Plan;
 use vsteer_core::visible::message;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::applied;
 
 /// Rolls back.
 ///
@@ -20,7 +19,7 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let folder = journal_folder();
     // A variable that names the folder is meant for this run alone.
     if std::env::var_os("VSTEER_STATE").is_none() {
-        open_elsewhere(&folder, &usual_journal_folder()).iter().for_each(crate::text::note);
+        open_elsewhere(&folder, &applied::usual_folder()).iter().for_each(crate::text::note);
     }
     let journals = match &a.id {
         Some(id) => vec![journal_of(id, &folder)?],
@@ -166,6 +165,7 @@ mod tests {
     use super::*;
     use vsteer_act::Entry;
     use vsteer_core::setting::knob::How;
+    use vsteer_record::applied::Progress;
 
     #[test]
     fn open_journals_in_the_folder_that_was_configured_before_are_named() {
@@ -184,6 +184,31 @@ mod tests {
         let file = Journal::pending(&usual).unwrap().remove(0);
         Journal::open(&file).unwrap().write(Entry::RolledBack).unwrap();
         assert_eq!(open_elsewhere(&other, &usual), None, "all are undone");
+    }
+
+    /// What writes journals and what lists them agree.
+    #[test]
+    fn a_list_knows_how_far_a_journal_came() {
+        let dir = tempfile::tempdir().unwrap();
+        let how = How::File { path: "/nowhere".into() };
+        let plan = common::plan("title", "knob", how, None, ("a", "b"));
+        let mut journal = Journal::begin(dir.path(), &plan, None, 7_000_000).unwrap();
+        let path = journal.path().to_owned();
+        let progress = || {
+            let read = applied::read(&path).unwrap().unwrap();
+            assert_eq!((&read.plan, read.begun_unix_ms), (&plan, 7));
+            read.progress
+        };
+        assert_eq!(progress(), Progress::Begun);
+        journal.write(Entry::Guarded { pid: 1 }).unwrap();
+        assert_eq!(progress(), Progress::Held);
+        journal.write(Entry::Applied).unwrap();
+        assert_eq!(progress(), Progress::Applied);
+        journal.write(Entry::Confirmed).unwrap();
+        assert_eq!(progress(), Progress::Applied);
+        journal.write(Entry::RolledBack).unwrap();
+        assert_eq!(progress(), Progress::Undone);
+        assert!(applied::is_journal(&path));
     }
 
     #[test]

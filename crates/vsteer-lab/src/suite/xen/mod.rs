@@ -183,15 +183,18 @@ fn claim_runstates(all: &[Compared], full: bool, findings: &mut Findings) -> (f6
         runstate <= RUNSTATE_POINTS && all.len() >= if full { FULL_FROM } else { 4 },
         format!("{} domains, worst {runstate:.2}: {}", all.len(), worst.map_or("-", |w| w.name.as_str())),
     );
-    let observed: Vec<f64> = all.iter().filter_map(|c| c.observed_points).collect();
-    let apart = quantile(&observed, 1.0).unwrap_or(f64::INFINITY);
-    findings.claim(
-        format!(
-            "`vsteer record` in Domain-0 and each domain's own runstate are within {RUNSTATE_POINTS} point"
-        ),
-        apart <= RUNSTATE_POINTS,
-        format!("{} domains, worst {apart:.2}", observed.len()),
-    );
+    let mut by = |who: &str, points: fn(&Compared) -> Option<f64>| {
+        let all: Vec<f64> = all.iter().filter_map(points).collect();
+        let apart = quantile(&all, 1.0).unwrap_or(f64::INFINITY);
+        findings.claim(
+            format!("{who} in Domain-0 and each domain's own runstate are within {RUNSTATE_POINTS} point"),
+            apart <= RUNSTATE_POINTS,
+            format!("{} domains, worst {apart:.2}", all.len()),
+        );
+        apart
+    };
+    let apart = by("`vsteer record`", |c| c.observed_points);
+    by("the service", |c| c.served_points);
     (runstate, apart)
 }
 
@@ -311,6 +314,8 @@ struct Compared {
     own_points: f64,
     /// The same between `vsteer record` and domain, if it observed.
     observed_points: Option<f64>,
+    /// The same between the service and domain.
+    served_points: Option<f64>,
     simulated: simulated::Told,
     share_points: f64,
     dispatches_off: Option<f64>,
@@ -329,6 +334,7 @@ impl Compared {
             run: d.traced.run,
             own_points: d.traced.points_apart(&d.own),
             observed_points: d.observed.map(|(told, own)| told.points_apart(&own)),
+            served_points: d.served.map(|(told, own)| told.points_apart(&own)),
             simulated: *s,
             share_points: d.traced.points_apart(&s.shares),
             // Less than one dispatch in ten seconds cannot be compared.

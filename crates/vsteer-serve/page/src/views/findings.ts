@@ -1,54 +1,13 @@
 // What was found in the last minute, and what vsteer would do: a plan with its forecast, and the command that makes the change.
 
 import { findingCard } from '../cards';
-import { h, setText } from '../dom';
-import { duration, percent, words } from '../format';
-import { rowsOf } from '../changes';
+import { h } from '../dom';
+import { NO_PLANS, planParts } from '../plan';
 import { get } from '../service';
 import type { Store, View } from '../store';
-
-interface PlanAnswer {
-  plan?: unknown;
-  text?: string | null;
-  command?: string | string[] | null;
-  forecast?: unknown;
-  rows?: unknown;
-}
+import type { PlanAnswer } from '../types';
 
 const PLAN_EVERY_MS = 30_000;
-
-function cellText(key: string, value: unknown): string {
-  if (value === null || value === undefined) return '–';
-  if (typeof value !== 'number') return typeof value === 'object' ? JSON.stringify(value) : String(value);
-  if (key.endsWith('_ns')) return duration(value);
-  if (/share|run|ready|limited|costop|wait/.test(key) && Math.abs(value) <= 64) return percent(value);
-  return Number.isInteger(value) ? String(value) : value.toFixed(2);
-}
-
-/** Rows of any shape: a column for each field that any row has. */
-export function anyTable(rows: Record<string, unknown>[]): HTMLElement {
-  const keys = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  const isNumber = (key: string) => rows.some((row) => typeof row[key] === 'number');
-  return h('div', { class: 'wide' }, h('table', {},
-    h('thead', {}, h('tr', {}, ...keys.map((key) => h('th', { scope: 'col', class: isNumber(key) ? 'n' : '' }, words(key.replace(/_ns$/, '')))))),
-    h('tbody', {}, ...rows.slice(0, 500).map((row) => h('tr', {}, ...keys.map((key) => h('td', { class: isNumber(key) ? 'n' : '' }, cellText(key, row[key]))))))));
-}
-
-function command(text: string): HTMLElement {
-  const told = h('span', { class: 'note', role: 'status' });
-  const copy = h('button', {
-    type: 'button',
-    click: async () => {
-      try {
-        await navigator.clipboard.writeText(text);
-        setText(told, 'Copied.');
-      } catch {
-        setText(told, 'The browser does not allow it here: select the text and copy it.');
-      }
-    },
-  }, 'Copy');
-  return h('div', { class: 'command' }, h('pre', { tabindex: 0 }, h('code', {}, text)), copy, told);
-}
 
 export function findingsView(store: Store): View {
   const list = h('div', {});
@@ -57,25 +16,12 @@ export function findingsView(store: Store): View {
   let planAt = 0;
   let closed = false;
 
-  const showPlan = (answer: PlanAnswer) => {
-    const text = answer.text?.trim();
-    const commands = [answer.command ?? []].flat().filter(Boolean).join('\n');
-    const forecast = rowsOf(answer.forecast ?? answer.rows ?? []);
-    if (!answer.plan && !text) {
-      plan.replaceChildren(h('p', { class: 'empty' }, 'vsteer has no plan: it knows no change that would help now.'));
-      return;
-    }
-    plan.replaceChildren(
-      ...(text ? [h('pre', { class: 'text', tabindex: 0 }, text)] : []),
-      ...(forecast.length > 0 ? [h('h3', {}, 'Forecast'), anyTable(forecast)] : []),
-      ...(commands ? [h('h3', {}, 'To apply it'), h('p', { class: 'note' }, 'This page changes nothing. Run the command on the host; it shows a dry run unless told otherwise.'), command(commands)] : []));
-  };
   const readPlan = async () => {
     planAt = Date.now();
     const answer = await get<PlanAnswer>('api/v1/plan');
     if (closed) return;
-    if (answer.ok) showPlan(answer.data);
-    else plan.replaceChildren(h('p', { class: 'empty' }, answer.absent ? 'Plans are not available from this service. Run vsteer plan on the host.' : answer.why));
+    if (answer.ok) plan.replaceChildren(...planParts(store, answer.data));
+    else plan.replaceChildren(h('p', { class: 'empty' }, answer.absent ? NO_PLANS : answer.why));
   };
 
   return {

@@ -3,13 +3,14 @@
 // The chart of all VMs comes from the rows of the host, because a day of 1,000 VMs has too many rows. The table asks for the
 // chosen moment only.
 
-import { changes, NO_HISTORY, readChanges, rowsOf, timeMs } from '../changes';
+import { changes, NO_HISTORY, readChanges } from '../changes';
 import { vmLink } from '../cards';
 import { Chart, statesOf } from '../chart';
 import { h, setText } from '../dom';
 import { duration, type Maybe, moment, NONE, pcpus, percent, plural } from '../format';
 import { type Answer, get } from '../service';
 import type { Store, View } from '../store';
+import type { HistoryAnswer, HistoryRow } from '../types';
 
 const HOUR_S = 3_600;
 const RANGES: [string, number][] = [['Last hour', HOUR_S], ['6 hours', 6 * HOUR_S], ['24 hours', 24 * HOUR_S], ['7 days', 168 * HOUR_S]];
@@ -17,33 +18,20 @@ const ROWS = 100;
 /** The slider moves faster than the service should be asked. */
 const SETTLE_MS = 150;
 
-type Row = Record<string, unknown>;
 type State = 'run' | 'ready' | 'limited' | 'costop';
 
-const number = (value: unknown): number | null => (typeof value === 'number' ? value : null);
-
-/** A share of the observed time. Rows have times in µs, or shares. */
-export function share(row: Row, key: State): Maybe {
-  const covered = number(row['covered_us']);
-  const of = (name: string) => number(row[name]) ?? (covered ? (us => (us === null ? null : us / covered))(number(row[`${name}_us`])) : null);
-  if (key !== 'ready') return of(key);
+/** A share of the observed time. */
+export function share(row: HistoryRow, key: State): Maybe {
+  const of = (us: Maybe) => (us == null || row.covered_us === 0 ? null : us / row.covered_us);
+  if (key !== 'ready' || row.ready_us != null) return of(row[`${key}_us`]);
   // Where only the sum of ready and limited was measured, ready is the rest.
-  const wait = of('wait');
-  return of('ready') ?? (wait === null ? null : Math.max(wait - (of('limited') ?? 0), 0));
-}
-
-function wake(row: Row): Maybe {
-  const us = number(row['wake_p99_us']);
-  return number(row['wake_p99_ns']) ?? (us === null ? null : 1e3 * us);
+  return of(row.wait_us == null ? null : Math.max(row.wait_us - (row.limited_us ?? 0), 0));
 }
 
 /** What cost the VM most. */
-function culprit(row: Row): string {
-  const costs = (row['costs'] ?? row['culprits']) as { culprit?: string; name?: string; us?: number }[] | undefined;
-  const worst = Array.isArray(costs) ? costs[0] : undefined;
-  const covered = number(row['covered_us']);
-  if (!worst) return NONE;
-  return `${worst.culprit ?? worst.name ?? ''}${covered && worst.us ? ` ${percent(worst.us / covered)}` : ''}`;
+function culprit(row: HistoryRow): string {
+  const worst = row.costs?.[0];
+  return worst ? `${worst.culprit} ${percent(worst.us / row.covered_us)}` : NONE;
 }
 
 const local = (unixS: number) => {
@@ -51,14 +39,14 @@ const local = (unixS: number) => {
   return day.toISOString().slice(0, 16);
 };
 
-function momentTable(store: Store, rows: Row[]): HTMLElement[] {
+function momentTable(store: Store, rows: HistoryRow[]): HTMLElement[] {
   const sorted = [...rows].sort((a, b) => (share(b, 'ready') ?? 0) - (share(a, 'ready') ?? 0));
   const co = sorted.some((row) => share(row, 'costop') != null);
   const head = ['VM', 'Run', 'Ready', 'Limited', ...(co ? ['Co-stop'] : []), 'Wake p99', 'Waits most for'];
-  const line = (row: Row) => {
-    const id = String(row['vm'] ?? '');
-    const cells = [percent(share(row, 'run')), percent(share(row, 'ready')), percent(share(row, 'limited')), ...(co ? [percent(share(row, 'costop'))] : []), duration(wake(row))];
-    return h('tr', {}, h('th', { scope: 'row' }, store.vm(id) ? vmLink(store, id) : String(row['name'] ?? id)),
+  const line = (row: HistoryRow) => {
+    const id = row.vm ?? '';
+    const cells = [percent(share(row, 'run')), percent(share(row, 'ready')), percent(share(row, 'limited')), ...(co ? [percent(share(row, 'costop'))] : []), duration(row.wake_p99_us == null ? null : 1e3 * row.wake_p99_us)];
+    return h('tr', {}, h('th', { scope: 'row' }, store.vm(id) ? vmLink(store, id) : row.name ?? id),
       ...cells.map((text) => h('td', { class: 'n' }, text)), h('td', {}, culprit(row)));
   };
   return [
@@ -157,23 +145,23 @@ class HistoryView implements View {
     const one = this.vm.value;
     setText(this.notice, 'Reading…');
     this.notice.hidden = false;
-    let answer: Answer<unknown> = one ? await get(`api/v1/history/vms?${span}&vm=${encodeURIComponent(one)}`) : await get(`api/v1/history/host?${span}`);
+    let answer: Answer<HistoryAnswer> = one ? await get(`api/v1/history/vms?${span}&vm=${encodeURIComponent(one)}`) : await get(`api/v1/history/host?${span}`);
     if (!one && !answer.ok && answer.absent) answer = await get(`api/v1/history/vms?${span}`);
     if (this.closed) return;
-    const rows = answer.ok ? rowsOf(answer.data) : [];
+    const rows = answer.ok ? answer.data.rows : [];
     this.past.hidden = rows.length === 0;
     this.notice.hidden = rows.length > 0;
     setText(this.notice, !answer.ok ? (answer.absent ? NO_HISTORY : answer.why) : 'The history has nothing of this time.');
     if (!answer.ok || rows.length === 0) return;
-    this.stepS = (answer.data as { step?: string }).step === 'hour' ? HOUR_S : 60;
+    this.stepS = answer.data.step === 'hour' ? HOUR_S : 60;
     this.draw(rows);
     const told = await readChanges(one || null, 1e3 * this.from, 1e3 * this.to);
     if (!this.closed) this.changed.replaceChildren(changes(told, 'Nothing changed in this time.'));
   }
 
   /** Rows of the same time are added up. */
-  private draw(rows: Row[]): void {
-    const timeOf = (row: Row) => (timeMs(row) ?? 0) / 1e3;
+  private draw(rows: HistoryRow[]): void {
+    const timeOf = (row: HistoryRow) => row.unix_ms / 1e3;
     this.times = [...new Set(rows.map(timeOf))].sort((a, b) => a - b);
     const index = new Map(this.times.map((time, i) => [time, i]));
     const columns = this.states.map(({ key }) => {
@@ -201,11 +189,11 @@ class HistoryView implements View {
 
   private async readMoment(time: number): Promise<void> {
     const step = this.stepS === HOUR_S ? 'hour' : 'minute';
-    const answer = await get<unknown>(`api/v1/history/vms?from=${time}&to=${time + this.stepS}&step=${step}`);
+    const answer = await get<HistoryAnswer>(`api/v1/history/vms?from=${time}&to=${time + this.stepS}&step=${step}`);
     // The reader may have moved on.
     if (this.closed || time !== this.times[Number(this.slider.value)]) return;
     if (!answer.ok) this.table.replaceChildren(h('p', { class: 'empty' }, answer.why));
-    else this.table.replaceChildren(...momentTable(this.store, rowsOf(answer.data).filter((row) => timeMs(row) === 1e3 * time)));
+    else this.table.replaceChildren(...momentTable(this.store, answer.data.rows.filter((row) => row.unix_ms === 1e3 * time)));
   }
 }
 

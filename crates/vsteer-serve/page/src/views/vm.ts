@@ -8,6 +8,7 @@ import { bytes, duration, type Maybe, NONE, pcpus, percent, plural } from '../fo
 import { histogram } from '../histogram';
 import { get } from '../service';
 import type { Store, View } from '../store';
+import { WhatIf } from '../whatif';
 import type { Blamed, Recent, Role, Thread, Times, VmAnswer, VmConfig } from '../types';
 
 const POINTS = 900;
@@ -92,6 +93,7 @@ class VmView implements View {
   private readonly summary = h('p', { class: 'lead' });
   private readonly gone = h('p', { class: 'notice' });
   private readonly parts = { histogram: box(), culprits: box(), findings: box(), changes: box(), facts: box(), threads: box() };
+  private readonly whatIf: WhatIf;
   private readonly noWakes = empty('');
   private readonly choice = h('div', { class: 'choice', role: 'group', 'aria-label': 'Time of the histogram' });
   private readonly keys: string[];
@@ -104,6 +106,7 @@ class VmView implements View {
 
   constructor(private readonly store: Store, private readonly wanted: string) {
     this.title = store.vm(wanted)?.name ?? wanted;
+    this.whatIf = new WhatIf(store);
     this.heading = h('h1', { tabindex: -1 }, this.title);
     this.gone.hidden = true;
     this.noWakes.hidden = true;
@@ -161,6 +164,7 @@ class VmView implements View {
       h('div', { class: 'pair' },
         section('What it waits for', 'in the last minute: the threads that ran while this VM was ready', parts.culprits),
         section('Settings', '', parts.facts)),
+      section('What if', 'a setting were another: a forecast from the last minute; nothing is changed', this.whatIf.root),
       section('Findings', 'of the last minute', parts.findings),
       section('Changes', 'of the last hour', parts.changes),
       section('Threads', 'in the last minute', parts.threads));
@@ -228,6 +232,7 @@ class VmView implements View {
     parts.culprits.replaceChildren(vm.blame?.length ? culpritList(store, vm.blame, vm.id)
       : empty(why ? `Not measured: ${why}.` : vm.blame ? 'This VM did not wait in the last minute.' : 'The first values come ten seconds after the start of the service.'));
     parts.findings.replaceChildren(...(vm.findings.length > 0 ? vm.findings.map((f) => findingCard(store, f)) : [empty('No finding of the last minute concerns this VM.')]));
+    if (vm.config) this.whatIf.show(vm.config);
     parts.facts.replaceChildren(vm.config ? facts(vm.config) : empty('The settings of this VM are not known.'));
     const model = vm.minute ?? vm.now;
     if (vm.config && model?.memory_by_node?.length) {
