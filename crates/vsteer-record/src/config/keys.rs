@@ -252,9 +252,9 @@ const ROWS: &[Key] = &[
         ..row("serve", "textfile", Kind::File, "")
     },
     Key {
-        options: &[("serve", "history")],
-        overridden_by: Some("--history"),
-        meaning: "Keep the history in this folder. Empty: /var/lib/vsteer/history. none: keep no history.",
+        options: &[("serve", "history"), ("history", "folder"), ("diagnose", "folder"), ("report", "folder")],
+        overridden_by: Some("serve --history, and --dir of others"),
+        meaning: "Keep the history in this folder, and read it there. Empty: /var/lib/vsteer/history. none: keep none.",
         ..row("serve", "history", Kind::File, "")
     },
     Key {
