@@ -35,6 +35,9 @@ pub const HISTORY_LAST_MS: u64 = 221_845_392_000_000;
 pub const XEN_TRACE: u64 = 256 << 20;
 /// A line of an access log. Servers limit a request to some kB. Bytes.
 pub const LOG_LINE: u64 = 1 << 20;
+/// Part of a log's lines that may be of another format without a word from the person: a line that a crash cut, a message of the
+/// server itself.
+pub const ODD_LOG_LINES: f64 = 0.01;
 /// A journal. Bytes.
 pub const JOURNAL: u64 = 256 << 20;
 /// A file of the host or of a captured host. `/proc/cpuinfo` of 8,192 pCPUs has some 12 MB. Bytes.

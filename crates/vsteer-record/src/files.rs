@@ -87,6 +87,46 @@ pub(crate) fn lines(mut from: impl BufRead, most: u64) -> impl Iterator<Item = s
     })
 }
 
+/// Gives each line without its end to `take`, as [`lines`] does, without memory of its own for each.
+///
+/// # Errors
+/// As the system says; `InvalidData` for a line of more than `most` bytes.
+pub(crate) fn each_line(
+    mut from: impl BufRead,
+    most: u64,
+    take: &mut dyn FnMut(&[u8]),
+) -> std::io::Result<()> {
+    // The part of a line that the buffer before ended with.
+    let mut begun: Vec<u8> = Vec::new();
+    loop {
+        let buffer = from.fill_buf()?;
+        if buffer.is_empty() {
+            if !begun.is_empty() {
+                take(&begun);
+            }
+            return Ok(());
+        }
+        let mut rest = buffer;
+        while let Some(at) = memchr::memchr(b'\n', rest) {
+            if begun.is_empty() {
+                take(&rest[..at]);
+            } else {
+                begun.extend_from_slice(&rest[..at]);
+                take(&begun);
+                begun.clear();
+            }
+            rest = &rest[at + 1..];
+        }
+        begun.extend_from_slice(rest);
+        if begun.len() as u64 > most {
+            let why = format!("a line has more than {} MiB", most >> 20);
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
+        }
+        let all = buffer.len();
+        from.consume(all);
+    }
+}
+
 /// As [`read_at_most`], as text.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ mod folder;
 pub mod history;
 mod marks;
 pub mod own_folder;
+pub mod packed;
 mod parts;
 pub mod prometheus;
 pub mod scraped;
@@ -18,6 +19,7 @@ pub mod stream;
 mod table;
 pub mod task;
 pub mod trusted;
+pub mod unit;
 pub mod xentrace;
 
 pub use event::{EventSummary, EventWriter, Switches};

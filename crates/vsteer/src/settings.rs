@@ -21,6 +21,15 @@ use vsteer_record::config::{Config, Loaded, NO_FILE, Places, Source};
 /// What `--config` names, from the root.
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
+/// Where `[serve]` keeps the history, if the configuration says it.
+static HISTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// The folder of the history: as typed, else where the service of this host keeps it.
+pub fn history(typed: Option<&Path>) -> PathBuf {
+    let configured = || HISTORY.get().map_or(Path::new(vsteer_record::history::FOLDER), PathBuf::as_path);
+    typed.map_or_else(|| configured().to_owned(), Path::to_owned)
+}
+
 /// The value of `--config`, if it was typed: for processes that this one starts.
 #[cfg_attr(not(feature = "host"), allow(dead_code))]
 pub fn chosen() -> Option<&'static Path> {
@@ -163,6 +172,9 @@ fn apply(config: &Config) {
     #[cfg(feature = "host")]
     if let Some(folder) = config.folder(STATE) {
         vsteer_act::journal::configure(folder.to_owned());
+    }
+    if let Some(folder) = config.folder("serve.history").filter(|folder| folder.is_absolute()) {
+        let _ = HISTORY.set(folder.to_owned());
     }
     // The system's rule for TZ is wider than a name, and the time library knows it.
     if let Source::File(..) = config.source("display.time_zone") {

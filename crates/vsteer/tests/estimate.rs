@@ -41,7 +41,7 @@ fn requests(seed: u64) -> Vec<Request> {
 }
 
 fn log(file: &Path, requests: &[Request]) {
-    let line = |(ended, took): &Request| format!("{{\"ts\": {ended:.6}, \"duration\": {took:.6}}}\n");
+    let line = |(ended, took): &Request| format!("{{\"ts\": {ended:.6}, \"duration_s\": {took:.6}}}\n");
     std::fs::write(file, requests.iter().map(line).collect::<String>()).unwrap();
 }
 

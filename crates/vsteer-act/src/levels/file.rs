@@ -7,6 +7,7 @@
 //! name = "web"
 //! log = "/var/log/nginx/access.log"         # followed as it grows and is rotated
 //! format = "nginx"                          # or as the server's configuration has it; without it the one that fits
+//! unit = "ms"                               # of durations, if the log does not say it; zone = "+09:00" of times without one
 //! mean = "9ms"                              # the longest mean response time
 //! p95 = "30ms"                              # the longest 95th percentile
 //! rate = 45                                 # requests per second to answer, if they come
@@ -92,6 +93,8 @@ struct Vm {
     name: String,
     log: Option<PathBuf>,
     format: Option<String>,
+    unit: Option<String>,
+    zone: Option<String>,
     metrics: Option<String>,
     histogram: Option<String>,
     labels: Option<BTreeMap<String, String>>,
@@ -192,6 +195,7 @@ impl Sla {
 mod tests {
     use super::*;
     use vsteer_host::scrape::Place;
+    use vsteer_record::access_log::Said;
 
     const SLA: &str = "period = \"30s\"\n[[vm]]\nname = \"web\"\nlog = \"/l/web\"\nformat = \"nginx\"\nmean = \"9ms\"\n\
         [[vm]]\nname = \"db\"\nlog = \"/l/db\"\np95 = \"30ms\"\nrate = 45\n";
@@ -202,11 +206,12 @@ mod tests {
         assert_eq!((sla.period.as_secs(), sla.promises.len()), (30, 2));
         assert_eq!(sla.promises[0].level, Level { mean_s: Some(0.009), p95_s: None, rate_hz: None });
         assert_eq!(sla.promises[1].level, Level { mean_s: None, p95_s: Some(0.03), rate_hz: Some(45.0) });
+        let nginx = Said { format: Some("nginx".parse().unwrap()), ..Said::default() };
         assert_eq!(
             sla.sources,
             [
-                Source::Log { file: "/l/web".into(), format: Some("nginx".to_owned()) },
-                Source::Log { file: "/l/db".into(), format: None }
+                Source::Log { file: "/l/web".into(), said: nginx },
+                Source::Log { file: "/l/db".into(), said: Said::default() }
             ]
         );
     }
@@ -266,6 +271,9 @@ mod tests {
             ("\"9ms\"", "\"9\u{b5}s\"", "mean"),
             ("\"30s\"", "\"200ms\"", "too short"),
             ("rate", "rte", "rte"),
+            ("format = \"nginx\"", "format = \"nix\"", "how long a request took"),
+            ("format = \"nginx\"", "unit = \"min\"", "unit: "),
+            ("format = \"nginx\"", "zone = \"Moon\"", "zone: "),
         ] {
             let fault = Sla::parse(&SLA.replacen(from, to, 1)).unwrap_err();
             assert!(fault.to_string().contains(says), "{to}: {fault}");
@@ -275,7 +283,7 @@ mod tests {
             ("metrics = \"http://h:9100/metrics\"", "", "neither log nor metrics"),
             ("labels", "log = \"/l/web\"\nlabels", "both log and metrics"),
             ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "apply to metrics, not to a log"),
-            ("labels", "format = \"json\"\nlabels", "format applies to a log"),
+            ("labels", "format = \"json\"\nlabels", "format, unit and zone apply to a log"),
             ("histogram = \"m_seconds\"", "", "no histogram is named"),
             ("\"m_seconds\"", "\"m seconds\"", "is not a histogram: write NAME"),
             ("http://", "ftp://", "not ftp"),

@@ -17,7 +17,7 @@ use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::follow::Follower;
 use vsteer_host::scrape::Place;
-use vsteer_record::access_log::Reader;
+use vsteer_record::access_log::{Line, Reader, Said};
 use vsteer_record::prometheus::{Histogram, Scrape};
 use vsteer_sla::histogram::{self, Lots};
 
@@ -49,7 +49,7 @@ enum By {
 struct Followed {
     follower: Follower,
     reader: Option<Reader>,
-    named: Option<String>,
+    said: Said,
     file: PathBuf,
     odd: usize,
 }
@@ -86,7 +86,7 @@ impl Watched {
     /// As for reading a log or asking a server; `NothingThere` for a histogram that is not there.
     pub fn new(source: &Source) -> Result<Watched, Fault> {
         let by = match source {
-            Source::Log { file, format } => By::Log(Followed::new(file, format.as_deref())?),
+            Source::Log { file, said } => By::Log(Followed::new(file, said)?),
             Source::Metrics { place, histogram } => {
                 let text = place.fetch(limits::SCRAPE_TIME)?;
                 let scrape = Scrape::read(&text.text, histogram).map_err(|f| of_place(place, f))?;
@@ -205,27 +205,34 @@ fn of_place(place: &Place, fault: Fault) -> Fault {
 }
 
 impl Followed {
-    fn new(file: &Path, format: Option<&str>) -> Result<Followed, Fault> {
+    fn new(file: &Path, said: &Said) -> Result<Followed, Fault> {
         // A log that does not exist yet has no format yet.
         let there = file.metadata().is_ok_and(|m| m.len() > 0);
-        let reader = (there || format.is_some()).then(|| Reader::new(format, file)).transpose()?;
-        let (named, file) = (format.map(str::to_owned), file.to_owned());
-        Ok(Followed { follower: Follower::new(&file, true)?, reader, named, file, odd: 0 })
+        let reader = there.then(|| reader(said, file)).transpose()?;
+        let (said, file) = (said.clone(), file.to_owned());
+        Ok(Followed { follower: Follower::new(&file, true)?, reader, said, file, odd: 0 })
     }
 
     /// Reads the new lines.
     fn poll(&mut self, ended: &mut Vec<Answered>) -> Result<(), Fault> {
         if self.reader.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
-            self.reader = Some(Reader::new(self.named.as_deref(), &self.file)?);
+            self.reader = Some(reader(&self.said, &self.file)?);
         }
         let Some(reader) = &mut self.reader else { return Ok(()) };
         let odd = &mut self.odd;
-        self.follower.poll(&mut |line| match reader.request(line) {
-            Some(r) => ended.push(r),
-            None if line.is_empty() => {}
-            None => *odd += 1,
+        self.follower.poll(&mut |line| match reader.line(line) {
+            Line::Request(r) => ended.push(r),
+            Line::Other | Line::Nothing => {}
+            Line::Odd => *odd += 1,
         })
     }
+}
+
+/// A reader of a log that decides about a VM's weight, so its unit must be certain.
+fn reader(said: &Said, file: &Path) -> Result<Reader, Fault> {
+    let reader = Reader::new(said, file)?;
+    reader.refuse_assumed_unit(&file.display().to_string())?;
+    Ok(reader)
 }
 
 impl Scraped {

@@ -252,8 +252,8 @@ const ROWS: &[Key] = &[
         ..row("serve", "textfile", Kind::File, "")
     },
     Key {
-        options: &[("serve", "history"), ("history", "folder"), ("diagnose", "folder"), ("report", "folder")],
-        overridden_by: Some("serve --history, and --dir of others"),
+        options: &[("serve", "history")],
+        overridden_by: Some("--history"),
         meaning: "Keep the history in this folder, and read it there. Empty: /var/lib/vsteer/history. none: keep none.",
         ..row("serve", "history", Kind::File, "")
     },

@@ -4,7 +4,6 @@ use super::window::Window;
 use super::words::named_threshold;
 use clap::Args;
 use std::path::PathBuf;
-use vsteer_record::history::FOLDER;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -22,9 +21,9 @@ pub struct Diagnose {
     /// Also say why quantities were not measured
     #[arg(long)]
     pub why: bool,
-    /// With --at and without a recording: read the history in FOLDER
-    #[arg(long = "dir", value_name = "FOLDER", default_value = FOLDER, requires = "at")]
-    pub folder: PathBuf,
+    /// With --at and without a recording: read the history in FOLDER [default: where `[serve]` keeps it]
+    #[arg(long = "dir", value_name = "FOLDER", requires = "at")]
+    pub folder: Option<PathBuf>,
     #[command(flatten)]
     pub window: Window,
 }

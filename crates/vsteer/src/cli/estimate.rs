@@ -3,18 +3,22 @@
 use super::words::{duration, named_number};
 use clap::Args;
 use std::path::PathBuf;
+use vsteer_record::access_log::{Format, zone};
+use vsteer_record::unit::Unit;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   vsteer estimate web=access.log --from day.vsteer --interval 5m
   vsteer estimate web=access.log --from now.vsteer --rate web=80 --weight web=200
+  vsteer estimate web=old.log.gz web=new.log --unit ms --from day.vsteer
   vsteer estimate web=scrapes/ --from day.vsteer --histogram http_request_duration_seconds")]
 pub struct Estimate {
     /// VM and its requests: an access log, or a folder of Prometheus scrapes (repeatable)
     ///
-    /// Logs: Apache with %D, nginx with $request_time, or JSON lines. Scrapes: one file per scrape, named by its time in
-    /// seconds since 1970, for example 1767225600.prom. Any other name: the file's modification time counts.
+    /// Several logs of one VM are read as one. Logs may be compressed by gzip, Zstandard or bzip2, and wrapped by Kubernetes,
+    /// Docker, journald or syslog. Scrapes: one file per scrape, named by its time in seconds since 1970, for example
+    /// 1767225600.prom. Any other name: the file's modification time counts.
     #[arg(required = true, value_name = "VM=FILE|FOLDER")]
     pub logs: Vec<crate::logs::Log>,
     /// Recording of the host at that time; several recordings are consecutive intervals
@@ -25,9 +29,20 @@ pub struct Estimate {
     pub interval: Option<std::time::Duration>,
     /// Format of the logs [default: the one that fits]
     ///
-    /// Either the format string of the server's configuration, or apache, apache-combined, nginx or json.
+    /// The text in the server's configuration (Apache's LogFormat, nginx's log_format, Envoy's format string), or a name:
+    /// apache, apache-combined, apache-vhost, nginx, tomcat, haproxy, alb, envoy, istio, traefik, iis, json. For JSON lines with
+    /// keys of your own: json:time=KEY,duration=KEY:UNIT, with start=KEY if the time is that of the request's arrival.
     #[arg(long, value_name = "FORMAT", help_heading = "Source")]
-    pub format: Option<String>,
+    pub format: Option<Format>,
+    /// Unit of the durations in the logs: s, ms, us or ns [default: as the server writes it]
+    #[arg(long, value_name = "UNIT", help_heading = "Source")]
+    pub unit: Option<Unit>,
+    /// Zone of times that name none, for example +09:00 or Asia/Seoul [default: UTC]
+    #[arg(long, value_name = "ZONE", value_parser = zone, help_heading = "Source")]
+    pub zone: Option<jiff::tz::TimeZone>,
+    /// Go on if more than 1 % of a log's lines do not match its format
+    #[arg(long, help_heading = "Source")]
+    pub allow_skipped: bool,
     /// Histogram of the scrapes that holds the requests, for example 'latency_seconds{job="web"}' (repeatable)
     ///
     /// Values are seconds unless the name ends in another unit. Put VM= before it to choose a histogram for one VM.

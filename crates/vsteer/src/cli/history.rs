@@ -4,7 +4,6 @@ use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use vsteer_record::history::FOLDER;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -41,7 +40,7 @@ pub struct Past {
     /// Read the history up to this time [default: now]
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
-    /// Read the history in FOLDER
-    #[arg(long = "dir", value_name = "FOLDER", default_value = FOLDER)]
-    pub folder: PathBuf,
+    /// Read the history in FOLDER [default: where `[serve]` keeps it, else /var/lib/vsteer/history]
+    #[arg(long = "dir", value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
 }

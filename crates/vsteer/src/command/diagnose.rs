@@ -34,7 +34,7 @@ pub fn run(a: &Diagnose, mut thresholds: Thresholds, json: bool) -> Result<ExitC
         return several(a, thresholds, json);
     }
     if let (None, Some(at)) = (&a.window.recording, &a.window.at) {
-        super::past::run(at, &a.folder, thresholds, json)?;
+        super::past::run(at, &crate::settings::history(a.folder.as_deref()), thresholds, json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let part = Part::of(source::window(&a.window)?, thresholds)?;

@@ -1,15 +1,16 @@
 //! `vsteer estimate`: how long will requests take in the next interval? Each estimator beside what clients then measured.
 
 use crate::cli::Estimate;
-use crate::logs::{self, Log};
+use crate::logs::{self, Log, OfVm};
 use crate::scrapes::{self, Saved};
 use crate::source::{self, progress_done, progress_of};
 use crate::text;
 use serde_json::json;
 use std::path::Path;
 use vsteer_core::model::{self, HostModel};
-use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::Recording;
+use vsteer_record::access_log::{self, Said, plausible::Seen};
 use vsteer_sla::estimate::ALL;
 use vsteer_sla::facts::facts;
 use vsteer_sla::part::{Part, by_buckets};
@@ -18,26 +19,37 @@ use vsteer_sla::window::{Interval, Vm, interval};
 
 /// What a VM was asked.
 enum Asked {
-    /// By its log.
-    Log(Vec<Answered>),
+    /// By its logs.
+    Log(access_log::Log),
     /// By scrapes of its histogram.
     Saved(Saved),
 }
 
 impl Asked {
-    fn read(a: &Estimate, log: &Log) -> Result<Asked, Fault> {
-        if log.file.is_dir() {
-            return Saved::read(log, scrapes::of_vm(&a.histograms, &log.vm)?).map(Asked::Saved);
+    fn read(a: &Estimate, of: &OfVm, times: &[(u64, u64)]) -> Result<Asked, Fault> {
+        if let [folder] = &of.files[..]
+            && folder.is_dir()
+        {
+            let log = Log { vm: of.vm.clone(), file: folder.clone() };
+            return Saved::read(&log, scrapes::of_vm(&a.histograms, &of.vm)?).map(Asked::Saved);
         }
-        logs::read(log, a.format.as_deref()).map(Asked::Log)
+        let said = Said { format: a.format.clone(), unit: a.unit, zone: a.zone.clone() };
+        logs::read(of, &said, times, a.allow_skipped).map(Asked::Log)
     }
 
     fn interval(&self, window: (u64, u64), vm: Vm) -> Result<Option<Interval>, Fault> {
         match self {
-            Asked::Log(requests) => Ok(interval(requests, window, vm)),
+            Asked::Log(log) => Ok(interval(&log.requests, window, vm)),
             Asked::Saved(scrapes) => scrapes.interval(window, vm),
         }
     }
+}
+
+/// A recording, and the times that it covers, ns since 1970.
+struct Recorded {
+    name: String,
+    recording: Recording,
+    span: (u64, u64),
 }
 
 /// Estimates.
@@ -46,13 +58,18 @@ impl Asked {
 /// As reading logs, scrapes and recordings; `NothingThere` where logs and recordings have no time in common; `Usage` for a rate or
 /// weight of a VM without a log.
 pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
-    let names: Vec<&str> = a.logs.iter().map(|l| l.vm.as_str()).collect();
+    let vms = logs::by_vm(&a.logs)?;
+    let names: Vec<&str> = vms.iter().map(|of| of.vm.as_str()).collect();
     scrapes::all_used(&a.histograms, &a.logs)?;
-    let asked_of = a.logs.iter().map(|log| Asked::read(a, log)).collect::<Result<Vec<_>, _>>()?;
+    // Only requests of these times are kept, so memory does not depend on the length of logs.
+    let recorded = a.from.iter().map(|folder| recorded(folder)).collect::<Result<Vec<_>, _>>()?;
+    let times: Vec<(u64, u64)> = recorded.iter().map(|of| of.span).collect();
+    let asked_of = vms.iter().map(|of| Asked::read(a, of, &times)).collect::<Result<Vec<_>, _>>()?;
     let mut parts = Vec::new();
-    for folder in &a.from {
-        parts.extend(cut(folder, a.interval, &a.logs, &asked_of, &names)?);
+    for of in &recorded {
+        parts.extend(cut(of, a.interval, &vms, &asked_of, &names)?);
     }
+    plausible(&vms, &asked_of, &parts)?;
     by_buckets(&parts, &names).iter().for_each(crate::text::note);
     let work = parts.len();
     for (i, part) in parts.iter_mut().enumerate() {
@@ -86,46 +103,76 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
         };
         let summary: serde_json::Map<String, serde_json::Value> =
             ALL.iter().map(|e| (e.name.to_owned(), json!(error(&foretold, e.name, LOADED)))).collect();
-        crate::text::print_json(&json!({"vms": names, "intervals": parts.iter().map(at).collect::<Vec<_>>(),
-            "foretold": foretold, "summary": summary, "load_above": LOADED}));
+        let read: Vec<_> =
+            asked_of.iter().map(|a| if let Asked::Log(log) = a { Some(&log.files) } else { None }).collect();
+        crate::text::print_json(
+            &json!({"vms": names, "logs": read, "intervals": parts.iter().map(at).collect::<Vec<_>>(),
+            "foretold": foretold, "summary": summary, "load_above": LOADED}),
+        );
     } else {
         print!("{}", text::estimate::all(&names, &foretold));
     }
     Ok(())
 }
 
-/// A recording's intervals.
-fn cut(
-    folder: &Path,
-    every: Option<std::time::Duration>,
-    logs: &[Log],
-    asked: &[Asked],
-    names: &[&str],
-) -> Result<Vec<Part>, Fault> {
+/// Reads a recording.
+fn recorded(folder: &Path) -> Result<Recorded, Fault> {
     let recording = source::read(folder)?;
+    let name = folder.display().to_string();
     let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
-        return Err(Fault::new(
-            FaultKind::NothingThere,
-            format!("recording {} has no samples", folder.display()),
-        ));
+        return Err(Fault::new(FaultKind::NothingThere, format!("recording {name} has no samples")));
     };
-    let (begin, end) = (first.unix_ns, last.unix_ns);
-    if recording.clock_went_back() || end < begin {
+    let span = (first.unix_ns, last.unix_ns);
+    if recording.clock_went_back() || span.1 < span.0 {
         return Err(Fault::new(
             FaultKind::BadInput,
-            format!("the clock was set back during the recording {}", folder.display()),
+            format!("the clock was set back during the recording {name}"),
         )
         .because("times in a log are then ambiguous")
         .help("make a new recording; `vsteer diagnose --at` reads parts of this one"));
     }
+    Ok(Recorded { name, recording, span })
+}
+
+/// Compares the durations of the logs with what the VMs did in all intervals.
+fn plausible(vms: &[OfVm], asked: &[Asked], parts: &[Part]) -> Result<(), Fault> {
+    for (k, (of, asked)) in vms.iter().zip(asked).enumerate() {
+        let Asked::Log(log) = asked else { continue };
+        let length_s = |p: &Part| (p.to_unix_ns - p.from_unix_ns) as f64 / 1e9;
+        let waits = |p: &Part| {
+            let vm = p.model.vms.iter().find(|vm| vm.name == of.vm);
+            vm.and_then(|vm| vm.vcpus.ready.or(vm.vcpus.wait)).unwrap_or(0.0) * length_s(p)
+        };
+        let (requests, took_s) = log.wanted;
+        let seen = Seen {
+            requests,
+            mean_s: took_s / requests.max(1) as f64,
+            cpu_s: parts.iter().map(|p| p.facts.vms[k].cpu_ns as f64 / 1e9).sum(),
+            ready_s: parts.iter().map(waits).sum(),
+            length_s: parts.iter().map(length_s).sum(),
+        };
+        logs::plausible(of, log, &seen)?;
+    }
+    Ok(())
+}
+
+/// A recording's intervals.
+fn cut(
+    of: &Recorded,
+    every: Option<std::time::Duration>,
+    vms: &[OfVm],
+    asked: &[Asked],
+    names: &[&str],
+) -> Result<Vec<Part>, Fault> {
+    let Recorded { name, recording, span: (begin, end) } = of;
     let step = every.map_or(end - begin, |d| d.as_nanos() as u64).max(1);
-    for (log, asked) in logs.iter().zip(asked) {
-        if let Asked::Log(requests) = asked {
-            logs::of_the_time(log, requests, (begin, end))?;
+    for (vm, asked) in vms.iter().zip(asked) {
+        if let Asked::Log(log) = asked {
+            logs::of_the_time(vm, log, (*begin, *end))?;
         }
     }
     let mut parts = Vec::new();
-    let mut from = begin;
+    let mut from = *begin;
     // What is left at the end is no interval, unless it is nearly one.
     while from + step <= end + step / 10 {
         let batches = recording.between(from, from + step);
@@ -143,7 +190,7 @@ fn cut(
         parts.push(Part { config, model, facts, intervals, from_unix_ns: window.0, to_unix_ns: window.1 });
     }
     if parts.is_empty() {
-        let what = format!("recording {} is shorter than one interval", folder.display());
+        let what = format!("recording {name} is shorter than one interval");
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(format!("it is {:.0} s long", (end - begin) as f64 / 1e9))
             .help("use a shorter --interval"));

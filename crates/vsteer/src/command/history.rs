@@ -41,7 +41,7 @@ pub fn stretch(past: &Past, now_ns: u64) -> Result<(u64, u64), Fault> {
 pub fn read(past: &Past, vm: Option<&str>, step: Option<Step>) -> Result<shown::Shown, Fault> {
     let (from_ms, to_ms) = stretch(past, now_ns())?;
     let step = step.unwrap_or_else(|| Step::of_span(to_ms - from_ms));
-    let stored = history::History::open(&past.folder)?;
+    let stored = history::History::open(&crate::settings::history(past.folder.as_deref()))?;
     let query = Query { from_ms, to_ms, vm: vm.map(str::to_owned), most: ROWS };
     let vms = stored.vms(&query, step)?;
     let hosts = stored.host(&query, step)?.rows;

@@ -4,17 +4,18 @@ use super::Vm;
 use std::path::PathBuf;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::scrape::Place;
+use vsteer_record::access_log::{Format, Said, zone};
 use vsteer_record::prometheus::Histogram;
 
 /// The source of a VM's requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// An access log.
     Log {
         /// Path of the log.
         file: PathBuf,
-        /// Format of the lines; `None`: the one that fits.
-        format: Option<String>,
+        /// Format of the lines, and the unit of durations, as far as the file says them.
+        said: Said,
     },
     /// A Prometheus histogram.
     Metrics {
@@ -23,6 +24,16 @@ pub enum Source {
         /// Name and labels of the histogram.
         histogram: Histogram,
     },
+}
+
+/// What the settings of a VM say of its log.
+fn said(vm: &Vm) -> Result<Said, Fault> {
+    let bad = |why: String| Fault::new(FaultKind::BadInput, why);
+    Ok(Said {
+        format: vm.format.as_deref().map(Format::parse).transpose()?,
+        unit: vm.unit.as_deref().map(str::parse).transpose().map_err(|why| bad(format!("unit: {why}")))?,
+        zone: vm.zone.as_deref().map(zone).transpose().map_err(|why| bad(format!("zone: {why}")))?,
+    })
 }
 
 impl Source {
@@ -41,9 +52,9 @@ impl Source {
             (Some(_), None) if vm.histogram.is_some() || vm.labels.is_some() => {
                 Err(bad("histogram and labels apply to metrics, not to a log", "leave them out"))
             }
-            (Some(file), None) => Ok(Source::Log { file: file.clone(), format: vm.format.clone() }),
-            (None, Some(_)) if vm.format.is_some() => {
-                Err(bad("format applies to a log, not to metrics", "leave it out"))
+            (Some(file), None) => Ok(Source::Log { file: file.clone(), said: said(vm).map_err(named)? }),
+            (None, Some(_)) if vm.format.is_some() || vm.unit.is_some() || vm.zone.is_some() => {
+                Err(bad("format, unit and zone apply to a log, not to metrics", "leave them out"))
             }
             (None, Some(metrics)) => {
                 let text = vm.histogram.as_ref().ok_or_else(|| {

@@ -213,11 +213,11 @@ fn servers_are_asked() {
 fn a_log_is_read_on_as_ever() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("web.jsonl");
-    std::fs::write(&file, "{\"ts\": 1700000000, \"duration\": 0.5}\n").unwrap();
-    let mut watched = Watched::new(&Source::Log { file: file.clone(), format: None }).unwrap();
+    std::fs::write(&file, "{\"ts\": 1700000000, \"duration_s\": 0.5}\n").unwrap();
+    let mut watched = Watched::new(&Source::Log { file: file.clone(), said: Said::default() }).unwrap();
     let mut more = std::fs::File::options().append(true).open(&file).unwrap();
     more.write_all(
-        b"{\"ts\": 1700000003, \"duration\": 0.5}\nodd\n{\"ts\": 1700000020, \"duration\": 0.5}\n",
+        b"{\"ts\": 1700000003, \"duration_s\": 0.5}\nodd\n{\"ts\": 1700000020, \"duration_s\": 0.5}\n",
     )
     .unwrap();
     Watched::look(std::slice::from_mut(&mut watched), false, PERIOD);
