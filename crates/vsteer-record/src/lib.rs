@@ -18,6 +18,7 @@ pub mod stream;
 mod table;
 pub mod task;
 pub mod trusted;
+pub mod unit;
 pub mod xentrace;
 
 pub use event::{EventSummary, EventWriter, Switches};
