@@ -27,7 +27,8 @@ enum Asked {
 impl Asked {
     fn read(a: &Estimate, log: &Log) -> Result<Asked, Fault> {
         if log.file.is_dir() {
-            return Saved::read(log, scrapes::of_vm(&a.histograms, &log.vm)?).map(Asked::Saved);
+            let of = scrapes::of_vm(&a.histograms, &log.vm)?;
+            return Saved::read(log, of, None, &mut |told| text::note(told)).map(Asked::Saved);
         }
         logs::read(log, a.format.as_deref()).map(Asked::Log)
     }
