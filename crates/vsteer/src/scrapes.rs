@@ -128,11 +128,11 @@ impl Saved {
         for (at_ns, file) in listed(folder)? {
             reading.file(at_ns, file);
         }
-        reading.tell(folder, note);
         let whose = format!("VM {:?}", log.vm);
         if reading.all.len() < 2 {
             return Err(reading.too_few(&whose, folder));
         }
+        reading.tell(folder, note);
         // Before a server is asked for the first time it may have none.
         match reading.lacks.filter(|_| !reading.is_there) {
             Some(f) => Err(Fault { what: format!("{}: {}", folder.display(), f.what), ..f }),
