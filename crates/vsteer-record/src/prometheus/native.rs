@@ -108,6 +108,11 @@ impl Native {
         if !(self.zero_threshold.is_finite() && self.zero_threshold >= 0.0) {
             return Err(format!("its zero threshold is {}", self.zero_threshold));
         }
+        let sides = [&self.positive, &self.negative];
+        let most = sides.iter().flat_map(|s| [s.spans.len(), s.deltas.len(), s.counts.len()]).max();
+        if most > Some(limits::METRICS_BUCKETS) {
+            return Err(format!("it has more than {} buckets", limits::METRICS_BUCKETS));
+        }
         let below: f64 = self.negative.buckets()?.iter().map(|(_, n)| n).sum();
         if below > 0.0 {
             return Err(format!("{below} of its values are below 0, so they are not times"));
@@ -125,9 +130,6 @@ impl Native {
                 all.push((high, sum));
             }
             last = Some(i);
-        }
-        if all.len() > limits::METRICS_BUCKETS {
-            return Err(format!("it has more than {} buckets", limits::METRICS_BUCKETS));
         }
         // Floating-point counts are rounded when they are added up.
         let rounded = sum > count && sum - count <= ROUNDED * sum;

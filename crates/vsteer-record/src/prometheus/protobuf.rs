@@ -9,7 +9,7 @@
 use super::found::{Ending, Found, Odd};
 use super::native::Native;
 use super::series::Raw;
-use super::wire::{Fields, Malformed, delimited, varint};
+use super::wire::{Fields, Malformed, Value, delimited, push, varint};
 use super::words::Labels;
 use vsteer_core::limits;
 
@@ -62,21 +62,24 @@ enum Failure {
     Others,
 }
 
-impl From<Malformed> for Failure {
-    fn from(_: Malformed) -> Failure {
-        Failure::Others
-    }
-}
-
 fn family(message: &[u8], found: &mut Found<'_>) -> Result<(), Failure> {
     let (mut name, mut kind, mut unit) = ("", 0, "");
-    for field in Fields(message) {
+    let read = Fields(message).try_for_each(|field| {
         match field? {
             (1, v) => name = v.text()?,
             (3, v) => kind = v.uint()?,
             (5, v) => unit = v.text()?,
             _ => {}
         }
+        Ok(())
+    });
+    if read == Err(Malformed) {
+        let wanted = name == found.of.metric;
+        return Err(if wanted {
+            Failure::Of(format!("the family {name} is not protobuf"))
+        } else {
+            Failure::Others
+        });
     }
     let is_histogram = kind == HISTOGRAM || kind == GAUGE_HISTOGRAM;
     if name != found.of.metric {
@@ -93,18 +96,17 @@ fn family(message: &[u8], found: &mut Found<'_>) -> Result<(), Failure> {
     if !unit.is_empty() {
         found.unit = Some(unit.to_owned());
     }
-    for field in Fields(message) {
-        if let (4, v) = field? {
-            let wrong = |_: Malformed| Failure::Of(format!("the family {name} is not a histogram's"));
-            metric(v.bytes().map_err(wrong)?, found).map_err(Failure::Of)?;
+    for metric in Fields(message) {
+        if let Ok((4, Value::Bytes(metric))) = metric {
+            series(metric, found).map_err(|why| Failure::Of(format!("the histogram {name}: {why}")))?;
         }
     }
     Ok(())
 }
 
 /// One series of the wanted family.
-fn metric(message: &[u8], found: &mut Found<'_>) -> Result<(), String> {
-    let malformed = |_: Malformed| "a series of the histogram is not protobuf".to_owned();
+fn series(message: &[u8], found: &mut Found<'_>) -> Result<(), String> {
+    let malformed = |_: Malformed| "one of its series is not protobuf".to_owned();
     let (mut labels, mut histogram) = (Labels::new(), None);
     for field in Fields(message) {
         match field.map_err(malformed)? {
@@ -119,9 +121,16 @@ fn metric(message: &[u8], found: &mut Found<'_>) -> Result<(), String> {
     if !found.wants(&labels) {
         return Ok(());
     }
-    let Some(histogram) = histogram else { return Err("a series of it has no histogram".to_owned()) };
+    let Some(histogram) = histogram else { return Err("one of its series has no histogram".to_owned()) };
     let Parts { raw, native } = parts(histogram).map_err(malformed)?;
     let (count, sum) = (raw.count.unwrap_or(0.0), raw.sum.unwrap_or(0.0));
+    if raw.buckets.iter().any(|(le, _)| le.is_nan()) {
+        return Err("one of its bounds is not a number".to_owned());
+    }
+    let mut counts = raw.buckets.iter().map(|(_, n)| *n).chain([count, native.zero_count]);
+    if let Some(odd) = counts.find(|n| !n.is_finite()) {
+        return Err(format!("one of its counts is {odd}"));
+    }
     if native.is_there() {
         found.series(labels.clone(), native.raw(count, sum, raw.created_s)?, true)?;
     } else if raw.buckets.is_empty() && count == 0.0 {
@@ -177,34 +186,30 @@ fn parts(message: &[u8]) -> Result<Parts, Malformed> {
         match number {
             1 => count = v.uint()?,
             2 => raw.sum = Some(v.double()?),
-            3 => raw.buckets.push(bucket(v.bytes()?)?),
+            3 => push(&mut raw.buckets, bucket(v.bytes()?)?, MOST),
             4 => count_float = v.double()?,
             5 => native.schema = v.sint()?,
             6 => native.zero_threshold = v.double()?,
             7 => zero = v.uint()?,
             8 => zero_float = v.double()?,
-            9 => native.negative.spans.push(span(v.bytes()?)?),
+            9 => push(&mut native.negative.spans, span(v.bytes()?)?, MOST),
             10 => v.sints(&mut native.negative.deltas, MOST)?,
             11 => v.doubles(&mut native.negative.counts, MOST)?,
-            12 => native.positive.spans.push(span(v.bytes()?)?),
+            12 => push(&mut native.positive.spans, span(v.bytes()?)?, MOST),
             13 => v.sints(&mut native.positive.deltas, MOST)?,
             14 => v.doubles(&mut native.positive.counts, MOST)?,
             15 => raw.created_s = Some(seconds(v.bytes()?)?),
             _ => {}
         }
     }
-    raw.count = Some(checked(over(count, count_float))?);
-    native.zero_count = checked(over(zero, zero_float))?;
+    raw.count = Some(over(count, count_float));
+    native.zero_count = over(zero, zero_float);
     Ok(of)
 }
 
 /// A count, which a floating-point number above 0 overrides.
 fn over(count: u64, float: f64) -> f64 {
     if float > 0.0 { float } else { count as f64 }
-}
-
-fn checked(count: f64) -> Result<f64, Malformed> {
-    if count.is_finite() { Ok(count) } else { Err(Malformed) }
 }
 
 fn bucket(message: &[u8]) -> Result<(f64, f64), Malformed> {
@@ -217,7 +222,7 @@ fn bucket(message: &[u8]) -> Result<(f64, f64), Malformed> {
             _ => {}
         }
     }
-    if f64::is_nan(bound) { Err(Malformed) } else { Ok((bound, checked(over(count, float))?)) }
+    Ok((bound, over(count, float)))
 }
 
 /// Offset and length of a stretch of buckets.

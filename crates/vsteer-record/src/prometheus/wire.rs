@@ -89,11 +89,11 @@ impl<'a> Value<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
 
-    /// Adds the numbers of a repeated field: one, or several packed together. `most`: how many there may be in all.
+    /// Adds the numbers of a repeated field: one, or several packed together. Leaves out what is beyond `most` numbers and
+    /// one, which shows that there are too many.
     pub(super) fn sints(self, into: &mut Vec<i64>, most: usize) -> Result<(), Malformed> {
         let Value::Bytes(mut packed) = self else {
-            into.push(self.sint()?);
-            return if into.len() <= most { Ok(()) } else { Err(Malformed) };
+            return self.sint().map(|v| push(into, v, most));
         };
         while !packed.is_empty() {
             let (v, rest) = varint(packed).ok_or(Malformed)?;
@@ -106,14 +106,20 @@ impl<'a> Value<'a> {
     /// As [`Value::sints`], for floating-point numbers.
     pub(super) fn doubles(self, into: &mut Vec<f64>, most: usize) -> Result<(), Malformed> {
         let Value::Bytes(packed) = self else {
-            into.push(self.double()?);
-            return if into.len() <= most { Ok(()) } else { Err(Malformed) };
+            return self.double().map(|v| push(into, v, most));
         };
         let (numbers, rest) = packed.as_chunks();
         if !rest.is_empty() {
             return Err(Malformed);
         }
         numbers.iter().try_for_each(|v| Value::Fixed64(u64::from_le_bytes(*v)).doubles(into, most))
+    }
+}
+
+/// Adds a value, if there are not more than `most` already.
+pub(super) fn push<T>(into: &mut Vec<T>, v: T, most: usize) {
+    if into.len() <= most {
+        into.push(v);
     }
 }
 
@@ -137,7 +143,8 @@ mod tests {
         packed.1.sints(&mut all, 9).unwrap();
         // 3, 270 and 86942, as numbers with a sign.
         assert_eq!(all, [-2, 135, 43_471]);
-        assert_eq!(packed.1.sints(&mut all, 5), Err(Malformed));
+        packed.1.sints(&mut all, 4).unwrap();
+        assert_eq!(all, [-2, 135, 43_471, -2, 135]);
         assert_eq!([0, 1, 2, 3, u64::MAX - 1, u64::MAX].map(zigzag), [0, -1, 1, -2, i64::MAX, i64::MIN]);
     }
 

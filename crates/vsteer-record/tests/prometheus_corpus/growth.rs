@@ -54,9 +54,7 @@ fn restarts() -> Vec<Case> {
 fn bounds() -> Vec<Case> {
     let all = times(12, 400);
     let of = |labels, times: &[f64], bounds: &[f64]| style(labels, bounds).page(times);
-    let (a, b) = ("pod=\"a\",", "pod=\"b\",");
     let long: Vec<f64> = all.iter().copied().filter(|t| *t > 0.05).collect();
-    let idle = |n| of(b, &all[..n], &[0.03, 0.3]);
     vec![
         read(
             "bounds: one appeared",
@@ -100,6 +98,16 @@ fn bounds() -> Vec<Case> {
             &[0.02, 0.3],
             1,
         ),
+    ]
+}
+
+/// Two series, and what the sum has.
+fn pods() -> Vec<Case> {
+    let all = times(14, 400);
+    let of = |labels, times: &[f64], bounds: &[f64]| style(labels, bounds).page(times);
+    let (a, b) = ("pod=\"a\",", "pod=\"b\",");
+    let idle = |n| of(b, &all[..n], &[0.03, 0.3]);
+    vec![
         read(
             "pods: the same bounds",
             of(a, &all[..50], &SOME) + &of(b, &all[..70], &SOME),
@@ -196,5 +204,5 @@ fn races() -> Vec<Case> {
 }
 
 pub fn cases() -> Vec<Case> {
-    [restarts(), bounds(), races()].concat()
+    [restarts(), bounds(), pods(), races()].concat()
 }

@@ -259,24 +259,6 @@ fn pages() -> Vec<Case> {
     let good = |n: usize| page(&all[..n], &FIXED);
     let broken = [vec![5, 0x0a, 1, b'x', 0x22, 0x7f], vec![2, 0xff, 0xff]].concat();
     let text = Style { bounds: vec![0.005, 0.05, 0.5], ..Style::default() };
-    let restarted = case(
-        "created again",
-        page(&all[..30], &How { created_s: Some(1), ..NATIVE }),
-        page(&all, &How { created_s: Some(2), ..NATIVE }),
-        &all,
-        Bounds::Factor(2_f64.powf(0.125)),
-    );
-    let fell = case(
-        "native restart",
-        page(&all, &NATIVE),
-        page(&all[..30], &NATIVE),
-        &all[..30],
-        Bounds::Factor(2_f64.powf(0.125)),
-    );
-    let reset = |case: Case| match case.right.clone() {
-        Right::Read { new, bounds, .. } => Case { right: Right::Read { new, bounds, resets: 1 }, ..case },
-        Right::Refused(_) => case,
-    };
     let one = case("one pod", pods(50, 70, &FIXED), pods(90, 200, &FIXED), &all[70..200], fixed());
     let ms: Vec<f64> = all.iter().map(|t| t * 1e3).collect();
     let unit = |n: usize| {
@@ -321,27 +303,39 @@ fn pages() -> Vec<Case> {
             wanted: "latency".to_owned(),
             ..case("a unit", unit(40), unit(300), &all[40..], Bounds::Factor(2_f64.powf(0.125)))
         },
-        reset(restarted),
-        reset(fell),
     ]
 }
 
-fn wrong() -> Vec<Case> {
+fn restarts() -> Vec<Case> {
+    let all = times(23, 300);
+    let restarted = case(
+        "created again",
+        page(&all[..30], &How { created_s: Some(1), ..NATIVE }),
+        page(&all, &How { created_s: Some(2), ..NATIVE }),
+        &all,
+        Bounds::Factor(2_f64.powf(0.125)),
+    );
+    let fell = case(
+        "native restart",
+        page(&all, &NATIVE),
+        page(&all[..30], &NATIVE),
+        &all[..30],
+        Bounds::Factor(2_f64.powf(0.125)),
+    );
+    let reset = |case: Case| match case.right.clone() {
+        Right::Read { new, bounds, .. } => Case { right: Right::Read { new, bounds, resets: 1 }, ..case },
+        Right::Refused(_) => case,
+    };
+    vec![reset(restarted), reset(fell)]
+}
+
+/// Pages and families that are refused.
+fn wrong_pages() -> Vec<Case> {
     let all = times(22, 60);
     let good = || page(&all, &NATIVE);
-    let of = |name: &str, h: Message, words| {
-        refused(
-            &format!("protobuf: {name}"),
-            good(),
-            family(NAME, HISTOGRAM, &[series(&[], &h)]).framed(),
-            words,
-        )
-    };
     let page_of =
         |name: &str, page: Vec<u8>, words| refused(&format!("protobuf: {name}"), good(), page, words);
     let empty = Message::default;
-    let span = |offset: i64, length: u64| empty().sint(1, offset).uint(2, length);
-    let native = || empty().uint(1, 3).double(2, 1.0).double(6, 1e-9);
     let cut = good().len() - 5;
     vec![
         page_of("cut", good()[..cut].to_vec(), "the page ends within this message, so the scrape was cut"),
@@ -365,7 +359,7 @@ fn wrong() -> Vec<Case> {
         page_of(
             "no histogram in it",
             family(NAME, HISTOGRAM, &[empty()]).framed(),
-            "a series of it has no histogram",
+            "one of its series has no histogram",
         ),
         page_of(
             "a series that is not protobuf",
@@ -377,6 +371,36 @@ fn wrong() -> Vec<Case> {
             family(NAME, HISTOGRAM, &[series(&[], &histogram(&all, &FIXED))]).bytes(5, b"bytes").framed(),
             "not a unit of time",
         ),
+        page_of(
+            "a wanted family that is not protobuf",
+            Message::default()
+                .varint(NAME.len() as u64 + 4)
+                .0
+                .into_iter()
+                .chain([0x0a, NAME.len() as u8])
+                .chain(NAME.bytes())
+                .chain([0x22, 0x7f])
+                .collect(),
+            "is not protobuf",
+        ),
+    ]
+}
+
+/// Histograms that are refused.
+fn wrong_histograms() -> Vec<Case> {
+    let good = || page(&times(22, 60), &NATIVE);
+    let of = |name: &str, h: Message, words| {
+        refused(
+            &format!("protobuf: {name}"),
+            good(),
+            family(NAME, HISTOGRAM, &[series(&[], &h)]).framed(),
+            words,
+        )
+    };
+    let empty = Message::default;
+    let span = |offset: i64, length: u64| empty().sint(1, offset).uint(2, length);
+    let native = || empty().uint(1, 3).double(2, 1.0).double(6, 1e-9);
+    vec![
         of("counts without buckets", empty().uint(1, 4).double(2, 1.0), "a sum and a count, but no buckets"),
         of("a huge span", native().message(12, &span(0, u64::MAX)).sint(13, 3), "but it has 1 counts"),
         of(
@@ -409,11 +433,12 @@ fn wrong() -> Vec<Case> {
             "its zero threshold is NaN",
         ),
         of("values below 0", native().message(9, &span(0, 1)).sint(10, 3), "3 of its values are below 0"),
+        of("an infinite count", empty().double(4, f64::INFINITY).double(6, 1e-9), "one of its counts is inf"),
         of("a sum NaN", native().double(2, f64::NAN), "its _sum is NaN"),
         of(
             "a fixed bound NaN",
             empty().message(3, &empty().uint(1, 2).double(2, f64::NAN)),
-            "is not protobuf",
+            "one of its bounds is not a number",
         ),
         of(
             "fixed buckets that fall",
@@ -426,11 +451,11 @@ fn wrong() -> Vec<Case> {
         of(
             "two million buckets",
             native().message(12, &span(0, 2_000_000)).bytes(13, &vec![0; 2_000_000]),
-            "is not protobuf",
+            "it has more than 1000000 buckets",
         ),
     ]
 }
 
 pub fn cases() -> Vec<Case> {
-    [styles(), pages(), wrong()].concat()
+    [styles(), pages(), restarts(), wrong_pages(), wrong_histograms()].concat()
 }
