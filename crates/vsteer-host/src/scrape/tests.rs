@@ -246,7 +246,7 @@ fn a_file_is_of_when_it_was_written() {
     let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
     let text = Place::File(file.clone()).fetch(limits::SCRAPE_TIME).unwrap();
-    assert_eq!(text, Page { unix_ns: 1_700_000_000_000_000_000, text: "up 1\n".into() });
+    assert_eq!(text, Page { unix_ns: 1_700_000_000_000_000_000, bytes: b"up 1\n".to_vec() });
     std::fs::remove_file(&file).unwrap();
     assert_eq!(Place::File(file).fetch(limits::SCRAPE_TIME).unwrap_err().kind, FaultKind::NothingThere);
 }

@@ -80,6 +80,7 @@ impl Raw {
         }
         self.buckets.retain(|(le, _)| *le >= 0.0);
         let sum = match self.sum {
+            None if all == 0.0 => 0.0,
             None => return wrong("it has no _sum, so its mean is not known", COMPLETE),
             Some(sum) if !sum.is_finite() => {
                 return wrong(format!("its _sum is {sum}, so its mean is not known"), TIMES);

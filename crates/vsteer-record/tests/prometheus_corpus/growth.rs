@@ -30,6 +30,7 @@ fn restarts() -> Vec<Case> {
         read("growth: none", of(&all), of(&all), &[], &SOME, 0),
         read("growth: from an empty page", String::new(), of(&all), &all, &SOME, 0),
         read("growth: from a page without it", "up 1\n".to_owned(), of(&all), &all, &SOME, 0),
+        read("growth: from zeros without a sum", of(&[]).replace("m_sum", "other"), of(&all), &all, &SOME, 0),
         read("growth: from zeros", of(&[]), of(&all), &all, &SOME, 0),
         read("restart: the count fell", of(&all), of(&all[..30]), &all[..30], &SOME, 1),
         read("restart: to nothing", of(&all), of(&[]), &[], &SOME, 1),
