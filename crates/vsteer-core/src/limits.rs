@@ -38,6 +38,16 @@ pub const LOG_LINE: u64 = 1 << 20;
 /// Part of a log's lines that may be of another format without a word from the person: a line that a crash cut, a message of the
 /// server itself.
 pub const ODD_LOG_LINES: f64 = 0.01;
+/// A page of metrics, also after decompression. That of the largest exporters has some 2 MB. Bytes.
+pub const METRICS_PAGE: u64 = 16 << 20;
+/// Buckets of the wanted histogram in a page. Text within [`METRICS_PAGE`] has fewer.
+pub const METRICS_BUCKETS: usize = 1_000_000;
+/// Different bounds of a histogram. A native histogram has some 160, and a classic one some 10.
+pub const METRICS_BOUNDS: usize = 5_000;
+/// Names of other histograms in a page that vsteer keeps, to tell what is there.
+pub const METRICS_NAMES: usize = 1_000;
+/// Scrapes in a folder: a year, one every 40 s.
+pub const METRICS_FOLDER: usize = 800_000;
 /// A journal. Bytes.
 pub const JOURNAL: u64 = 256 << 20;
 /// A file of the host or of a captured host. `/proc/cpuinfo` of 8,192 pCPUs has some 12 MB. Bytes.

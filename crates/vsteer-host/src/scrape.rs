@@ -1,5 +1,5 @@
-//! What does a server report about itself? The text at `http://host:port/metrics`, or in a file that a program
-//! rewrites.
+//! What does a server report about itself? The page at `http://host:port/metrics`, or in a file that a program
+//! rewrites. vsteer asks for protobuf, OpenMetrics or text, whichever the server has.
 //!
 //! Each scrape is one GET on its own connection, over http or https, with limits of time and bytes. vsteer checks
 //! certificates with the system's authorities. It takes a proxy from the environment (the first of `ALL_PROXY`,
@@ -17,10 +17,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use ureq::http::{Request, StatusCode, Uri, header};
 use ureq::{Proxy, ProxyProtocol};
-use vsteer_core::{Fault, FaultKind};
-use vsteer_record::scraped::{LONGEST, Page, too_long};
+use vsteer_core::{Fault, FaultKind, limits};
+use vsteer_record::scraped::{Page, too_long};
 
-/// Where the text is.
+/// The forms that vsteer reads, the best one first: only protobuf has native histograms, and only OpenMetrics tells that
+/// it is complete.
+const FORMS: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+                     application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+
+/// Where the page is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Asked for over http or https.
@@ -72,12 +77,12 @@ impl Place {
         Ok(Place::Url(url))
     }
 
-    /// The text that is there now. `limit`: for all of it, where it is asked for.
+    /// The page that is there now. `limit`: for all of it, where it is asked for.
     ///
     /// # Errors
     /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not
-    /// trusted, `Failed` for any other answer than the page and for one that takes longer, `BadInput` for what is no
-    /// text or too long.
+    /// trusted, `Failed` for any other answer than the page and for one that takes longer, `BadInput` for what is too
+    /// long.
     pub fn fetch(&self, limit: Duration) -> Result<Page, Fault> {
         self.fetch_trusting(&Trust::System, limit)
     }
@@ -108,9 +113,9 @@ fn get(
     } else {
         None
     };
-    let limits = Limits { total: limit, connect: limit, silence: limit, bytes: LONGEST };
+    let limits = Limits { total: limit, connect: limit, silence: limit, bytes: limits::METRICS_PAGE };
     let request = Request::get(url)
-        .header(header::ACCEPT, "text/plain;version=0.0.4")
+        .header(header::ACCEPT, FORMS)
         .header(header::CONNECTION, "close")
         .body(())
         .map_err(|e| Fault::new(FaultKind::BadInput, what).because(e))?;

@@ -1,35 +1,32 @@
-//! A page of metrics from a server or a file: its text, and its time.
+//! A page of metrics from a server or a file: its bytes, and its time.
 //!
 //! Left out: asking a server, which belongs to `vsteer-host`.
 
 use std::io::Read;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use vsteer_core::limits::METRICS_PAGE;
 use vsteer_core::{Fault, FaultKind};
-
-/// The longest accepted page, bytes: ten times that of the largest exporters.
-pub const LONGEST: u64 = 1 << 24;
 
 /// A page of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// When the server answered or the file was written, ns since 1970.
     pub unix_ns: u64,
-    /// The text.
-    pub text: String,
+    /// The page, in any form of an exposition.
+    pub bytes: Vec<u8>,
 }
 
 impl Page {
     /// Makes a page from these bytes. `what` describes the action, for the fault.
     ///
     /// # Errors
-    /// `BadInput` for a page that is too long or is not UTF-8.
+    /// `BadInput` for a page that is too long.
     pub fn new(what: &str, at: SystemTime, bytes: Vec<u8>) -> Result<Page, Fault> {
-        if bytes.len() as u64 > LONGEST {
+        if bytes.len() as u64 > METRICS_PAGE {
             return Err(too_long(what));
         }
-        let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, what).because(e))?;
-        Ok(Page { unix_ns: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64), text })
+        Ok(Page { unix_ns: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64), bytes })
     }
 
     /// Reads a page from a file.
@@ -42,7 +39,7 @@ impl Page {
         let file = std::fs::File::open(file).map_err(failed)?;
         let at = file.metadata().and_then(|m| m.modified()).map_err(failed)?;
         let mut bytes = Vec::new();
-        file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+        file.take(METRICS_PAGE + 1).read_to_end(&mut bytes).map_err(failed)?;
         Page::new(&what, at, bytes)
     }
 }
@@ -50,6 +47,6 @@ impl Page {
 /// The fault for a page that is too long.
 pub fn too_long(what: &str) -> Fault {
     Fault::new(FaultKind::BadInput, what)
-        .because(format!("it exceeds {} MiB", LONGEST >> 20))
+        .because(format!("it exceeds {} MiB", METRICS_PAGE >> 20))
         .help("check that it is a page of metrics")
 }

@@ -66,6 +66,8 @@ struct Scraped {
     /// The difference of two scrapes, and the time of the second.
     lots: Vec<(u64, Lots)>,
     resets: usize,
+    /// Notes about the first scrape that nobody was told yet.
+    notes: Vec<String>,
 }
 
 /// Is a period known?
@@ -88,16 +90,23 @@ impl Watched {
         let by = match source {
             Source::Log { file, said } => By::Log(Followed::new(file, said)?),
             Source::Metrics { place, histogram } => {
-                let text = place.fetch(limits::SCRAPE_TIME)?;
-                let scrape = Scrape::read(&text.text, histogram).map_err(|f| of_place(place, f))?;
+                let page = place.fetch(limits::SCRAPE_TIME)?;
+                let scrape = Scrape::read(&page.bytes, histogram, None).map_err(|f| of_place(place, f))?;
                 scrape.checked().map_err(|f| of_place(place, f))?;
+                let mut notes: Vec<String> = scrape.passed_over().into_iter().collect();
+                if scrape.assumes_seconds() {
+                    notes.push(format!(
+                        "{histogram}: vsteer assumes that its times are seconds; neither its name nor the scrape tells the unit"
+                    ));
+                }
                 By::Histogram(Scraped {
                     place: place.clone(),
                     histogram: histogram.clone(),
-                    last: Some((text.unix_ns, scrape)),
-                    from_ns: text.unix_ns,
+                    last: Some((page.unix_ns, scrape)),
+                    from_ns: page.unix_ns,
                     lots: Vec::new(),
                     resets: 0,
+                    notes,
                 })
             }
         };
@@ -157,6 +166,7 @@ impl Watched {
                 }
             }
             By::Histogram(of) => {
+                notes.append(&mut of.notes);
                 if std::mem::take(&mut of.resets) > 0 {
                     notes.push(
                         "its counters restarted; vsteer missed the last requests before that".to_owned(),
@@ -238,10 +248,10 @@ fn reader(said: &Said, file: &Path) -> Result<Reader, Fault> {
 impl Scraped {
     /// Scrapes, and adds the difference from the last scrape. If the scrape fails, the last one stays.
     fn scrape(&mut self, ended: &mut Vec<Answered>, limit: Duration) -> Result<(), Fault> {
-        let text = self.place.fetch(limit)?;
-        let at_ns = text.unix_ns;
+        let page = self.place.fetch(limit)?;
+        let at_ns = page.unix_ns;
         let of_place = |f| of_place(&self.place, f);
-        let now = Scrape::read(&text.text, &self.histogram).map_err(of_place)?;
+        let now = Scrape::read(&page.bytes, &self.histogram, None).map_err(of_place)?;
         match &self.last {
             // Nobody has written the file since the last look.
             Some((before_ns, _)) if *before_ns >= at_ns => return Ok(()),

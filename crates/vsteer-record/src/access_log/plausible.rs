@@ -82,7 +82,7 @@ fn likely(unit: Unit, seen: &Seen, cpu_each_s: f64) -> Option<Unit> {
     let explained_s = WAITING * (seen.cpu_s + seen.ready_s) / seen.requests as f64;
     let in_unit = |other: Unit| seen.mean_s * other.ns() as f64 / unit.ns() as f64;
     let possible = |other: &Unit| (cpu_each_s..=explained_s).contains(&in_unit(*other));
-    Unit::ALL.into_iter().filter(|other| *other != unit).find(possible)
+    Unit::ALL.into_iter().filter(|other| ![unit, Unit::Minutes].contains(other)).find(possible)
 }
 
 /// A duration with a unit that suits it.

@@ -9,7 +9,7 @@
 //! Left out: following a log that grows (`vsteer_host::follow`).
 
 use super::fit::Layout;
-use super::{Raw, SECOND, Said, Sure};
+use super::{MS, Raw, SECOND, Said, Sure, US};
 use crate::unit::Unit;
 use crate::{files, packed};
 use serde::Serialize;
@@ -136,7 +136,7 @@ impl Reader {
         let whole =
             |of: &dyn Fn(&Answered) -> u64, unit: u64| requests.iter().all(|r| of(r).is_multiple_of(unit));
         let divides = |unit: &u64| whole(&|r| r.began_ns + r.took_ns, *unit) || whole(&|r| r.began_ns, *unit);
-        let units = Unit::ALL.iter().rev().map(|unit| unit.ns());
+        let units = [SECOND, MS, US, 1].into_iter();
         let found = units.filter(|ns| *ns < SECOND || requests.len() >= TELL_RESOLUTION).find(divides);
         // Dates of Apache and nginx have whole seconds, also if there are few of them.
         found.filter(|_| !requests.is_empty())

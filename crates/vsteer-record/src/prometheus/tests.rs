@@ -1,5 +1,15 @@
 use super::*;
+use crate::prometheus::words::float;
 use proptest::prelude::*;
+
+/// The requests between two texts, of a histogram of seconds.
+fn between(before: &str, after: &str, of: &Histogram) -> Result<Between, Fault> {
+    super::between(before, after, of, None)
+}
+
+fn read(text: &str, of: &Histogram) -> Result<Scrape, Fault> {
+    Scrape::read(text, of, None)
+}
 
 /// The histogram of Prometheus' "Exposition formats", with the text around it there.
 const DOCUMENTED: &str = r#"
@@ -69,9 +79,30 @@ fn the_documented_text_is_read() {
         (since_start.buckets[2], since_start.buckets[5]),
         ((0.2, 100_392.0), (f64::INFINITY, 144_320.0))
     );
-    let escaped = parse(DOCUMENTED).unwrap().into_iter().find(|s| s.name.starts_with("msdos")).unwrap();
-    assert_eq!(escaped.labels["error"], "Cannot find file:\n\"FILE.TXT\"");
-    assert_eq!(escaped.labels["path"], r"C:\DIR\FILE.TXT");
+    let all = read(DOCUMENTED, &of(NAME)).unwrap();
+    assert_eq!((all.samples, all.odd.0, all.passed_over(), all.ending), (17, 0, None, Ending::Line));
+}
+
+/// The labels of that text with escapes.
+#[test]
+fn escapes_are_read() {
+    let line = DOCUMENTED
+        .lines()
+        .find(|l| l.starts_with("msdos"))
+        .unwrap()
+        .replace("seconds{", "seconds_bucket{le=\"1\",");
+    let scrape = read(&format!("{line}\n"), &of("msdos_file_access_time_seconds{a=\"b\"}")).unwrap();
+    let said = scrape.checked().unwrap_err().to_string();
+    assert!(
+        said.contains(r#"choose among {error="Cannot find file:\n\"FILE.TXT\"",path="C:\\DIR\\FILE.TXT"}"#),
+        "{said}"
+    );
+    for (text, number) in
+        [("+Inf", f64::INFINITY), ("inf", f64::INFINITY), ("5e-1", 0.5), (".5", 0.5), ("1.", 1.0)]
+    {
+        assert_eq!(float(text), Some(number), "{text}");
+    }
+    assert!(float("NaN").unwrap().is_nan() && float("0x1p3").is_none() && float("1_0").is_none());
 }
 
 #[test]
@@ -84,7 +115,29 @@ fn histograms_are_named_as_in_a_query() {
     assert_eq!(with.to_string(), r#"http_seconds{job="web",path="a\"b}c"}"#);
     assert_eq!(of(&with.to_string()), with);
     assert_eq!(of("m").to_string(), "m");
-    for odd in ["", "1m", "m{", "m{a}", "m{a=b}", r#"m{a="b""#, "m n", "m 3", r#"m{a=~"b"}"#] {
+    let dots = of(r#"{"http.server.duration_bucket", "a.b"="c"}"#);
+    assert_eq!((dots.metric.as_str(), dots.labels["a.b"].as_str()), ("http.server.duration", "c"));
+    assert_eq!(dots, of(r#"http.server.duration{"a.b"="c"}"#));
+    assert_eq!(dots, of(r#""http.server.duration"{"a.b"="c"}"#));
+    assert_eq!(dots.to_string(), r#"http.server.duration{"a.b"="c"}"#);
+    assert_eq!(of(r#"{"my m",a="b"}"#), of(&of(r#"{"my m",a="b"}"#).to_string()));
+    for odd in [
+        "",
+        "{}",
+        "{a=\"b\"}",
+        r#"{"m","n"}"#,
+        r#"m{"n"}"#,
+        r#"{""}"#,
+        "_bucket",
+        "1m",
+        "m{",
+        "m{a}",
+        "m{a=b}",
+        r#"m{a="b""#,
+        "m n",
+        "m 3",
+        r#"m{a=~"b"}"#,
+    ] {
         let said = odd.parse::<Histogram>().unwrap_err();
         assert!(said.contains("write NAME or NAME{label="), "{said}");
     }
@@ -97,8 +150,25 @@ fn a_name_tells_its_unit() {
         let text = text.replace("m_", &format!("{name}_"));
         let counted = between("", &text, &of(name)).unwrap().counted;
         assert_eq!((counted.sum_s, counted.buckets[1]), (4.0 * unit_s, (0.5 * unit_s, 20.0)), "{name}");
+        assert!(!read(&text, &of(name)).unwrap().assumes_seconds());
         assert!(counted.buckets[2].0.is_infinite());
     }
+}
+
+#[test]
+fn a_unit_is_stated_or_assumed() {
+    let text = text("", [10, 20, 20], 4.0);
+    assert!(read(&text, &m()).unwrap().assumes_seconds() && !read("up 1\n", &m()).unwrap().assumes_seconds());
+    let stated = |word: &str| format!("# UNIT m {word}\n{text}");
+    let sum = |text: &str, unit| super::between("", text, &m(), unit).unwrap().counted.sum_s;
+    assert_eq!((sum(&stated("milliseconds"), None), sum(&stated("minutes"), None)), (0.004, 240.0));
+    // The user knows better.
+    assert_eq!(sum(&stated("milliseconds"), Some(Unit::Microseconds)), 4e-6);
+    let said = read(&stated("bytes"), &m()).unwrap_err().to_string();
+    assert!(said.contains("\"bytes\", which is not a unit of time"), "{said}");
+    let said = between(&stated("ms"), &stated("s"), &m()).unwrap_err().to_string();
+    assert!(said.contains("its unit changed from ms to s"), "{said}");
+    assert_eq!(between(&text, &stated("ms"), &m()).unwrap().counted.sum_s, 0.0);
 }
 
 #[test]
@@ -119,9 +189,19 @@ fn a_reset_is_noticed() {
     // A new process that counts the same number, but other requests.
     let after = between(&text("", [100, 200, 200], 40.0), &text("", [10, 200, 200], 50.0), &m()).unwrap();
     assert_eq!((after.counted.count(), after.resets), (200.0, 1));
-    // A new version of the server, with other buckets.
+    // Other buckets alone do not mean a restart: the common ones count.
     let other = text("", [300, 400, 400], 50.0).replace("0.5", "0.7");
-    let after = between(&text("", [100, 200, 200], 40.0), &other, &m()).unwrap();
+    let after = between(&text("", [100, 150, 200], 40.0), &other, &m()).unwrap();
+    assert_eq!((after.counted.count(), after.resets, after.left_out), (200.0, 0, 2));
+    assert_eq!(after.counted.buckets, [(0.1, 200.0), (f64::INFINITY, 200.0)]);
+    let none = text("", [300, 350, 400], 50.0).replace("0.1", "0.2").replace("0.5", "0.7");
+    let said = between(&text("", [100, 150, 200], 40.0), &none, &m()).unwrap_err().to_string();
+    assert!(said.contains("the two scrapes have no bound in common"), "{said}");
+    // The server says that it created the series again.
+    let created = |at: u64| {
+        text("", [100 * at, 200 * at, 200 * at], 40.0 * at as f64) + &format!("m_created 170{at}\n")
+    };
+    let after = between(&created(1), &created(2), &m()).unwrap();
     assert_eq!((after.counted.count(), after.resets), (400.0, 1));
 }
 
@@ -139,16 +219,16 @@ fn what_is_wrong_is_told() {
     );
     assert!(said("", &text("", [3, 2, 2], 1.0), "m").contains("cumulative"));
     assert!(said("", "m_bucket{le=\"1\"} 2\nm_count 2\nm_sum 1\n", "m").contains("+Inf"));
-    assert!(said("", "m_bucket{le=\"+Inf\"} 2\nm_count 3\nm_sum 1\n", "m").contains("_count grew by 3"));
-    let other = good.clone()
-        + "m_bucket{vm=\"b\",le=\"7\"} 1\nm_bucket{vm=\"b\",le=\"+Inf\"} 1\nm_count{vm=\"b\"} 1\n";
-    assert!(said("", &other, "m").contains("different bounds"));
+    assert!(said("", "m_bucket{le=\"+Inf\"} 2\nm_count 30\nm_sum 1\n", "m").contains("_count is 30"));
+    let other = text(r#"vm="a""#, [1, 1, 2], 1.0)
+        + "m_bucket{vm=\"b\",le=\"7\"} 1\nm_bucket{vm=\"b\",le=\"+Inf\"} 2\nm_sum{vm=\"b\"} 9\nm_count{vm=\"b\"} 2\n";
+    assert!(said("", &other, "m").contains("its series have no bound in common"));
     assert!(said("a\n<html>\n", &good, "m").contains("first scrape: line 1"));
     assert!(said("", DOCUMENTED, "rpc_duration_seconds").contains("summary"));
     // A server may have no histogram before its first request. The fault appears only when the histogram is
     // needed.
-    let asked = Scrape::read(&good, &m()).unwrap();
-    let never = Scrape::read("up 1\n", &m()).unwrap();
+    let asked = read(&good, &m()).unwrap();
+    let never = read("up 1\n", &m()).unwrap();
     assert_eq!(asked.since(&never).unwrap().counted.count(), 2.0);
     assert_eq!(never.since(&asked).unwrap_err(), never.checked().unwrap_err());
 }

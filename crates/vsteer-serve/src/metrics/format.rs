@@ -191,4 +191,53 @@ mod tests {
         }
         assert_eq!(Format::accepted(Some("application/openmetrics-text; version=2.0.0")), Format::Text);
     }
+
+    #[derive(Debug)]
+    struct One(Histogram);
+
+    impl Collector for One {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            let unit = Unit::Seconds;
+            let mut family = encoder.encode_descriptor("t", "A time", Some(&unit), MetricType::Histogram)?;
+            encode_histogram(&mut family.encode_family(&[("vm", "web")])?, &self.0)
+        }
+    }
+
+    /// vsteer's reader of expositions finds every time of a histogram in each form.
+    #[test]
+    fn vsteer_reads_its_own_histograms() {
+        let times_ns = [3_000, 70_000, 71_000, 9_000_000, 9_100_000, 250_000_000, 4_000_000_000_u64];
+        let h = times_ns.iter().fold(Histogram::default(), |all, ns| {
+            all.merged(&Histogram { counts: vec![(Histogram::bucket_of(*ns), 1)] })
+        });
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(One(h.clone())));
+        let (mut plain, mut open) = (String::new(), String::new());
+        prometheus_text::encode(&mut plain, &registry).unwrap();
+        text::encode(&mut open, &registry).unwrap();
+        let protobuf = prometheus_protobuf::encode_to_vec(&registry).unwrap();
+        let of = "t_seconds{vm=\"web\"}".parse().unwrap();
+        let read = |page: &[u8]| vsteer_record::prometheus::between("", page, &of, None).unwrap().counted;
+        for (page, is_native) in [(plain.as_bytes(), false), (open.as_bytes(), false), (&protobuf, true)] {
+            let counted = read(page);
+            assert!((counted.sum_s - sum_s(&h)).abs() < 1e-12, "{counted:?}");
+            assert_eq!(counted.count(), 7.0);
+            if !is_native {
+                let mut upto = 0;
+                let cumulative = |(edge, own): (f64, u64)| {
+                    upto += own;
+                    (edge, upto as f64)
+                };
+                let right: Vec<(f64, f64)> = classic(&h).into_iter().map(cumulative).collect();
+                assert_eq!(counted.buckets, right);
+                continue;
+            }
+            // Each time is in its bucket of an eighth of an octave, or in the one beside it.
+            for (i, ns) in times_ns.iter().enumerate() {
+                let near = |eighths: f64| *ns as f64 / 1e9 * (eighths / 8.0).exp2();
+                let upto = |s: f64| counted.buckets.iter().rfind(|(le, _)| *le <= s).map_or(0.0, |(_, n)| *n);
+                assert!(upto(near(-2.0)) <= i as f64 && upto(near(2.0)) > i as f64, "{ns}: {counted:?}");
+            }
+        }
+    }
 }

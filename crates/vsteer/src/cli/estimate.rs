@@ -34,7 +34,7 @@ pub struct Estimate {
     /// keys of your own: json:time=KEY,duration=KEY:UNIT, with start=KEY if the time is that of the request's arrival.
     #[arg(long, value_name = "FORMAT", help_heading = "Source")]
     pub format: Option<Format>,
-    /// Unit of the durations in the logs: s, ms, us or ns [default: as the server writes it]
+    /// Unit of durations in logs and of buckets: s, ms, us, ns or min [default: as the server or the name says]
     #[arg(long, value_name = "UNIT", help_heading = "Source")]
     pub unit: Option<Unit>,
     /// Zone of times that name none, for example +09:00 or Asia/Seoul [default: UTC]

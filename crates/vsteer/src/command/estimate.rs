@@ -31,7 +31,8 @@ impl Asked {
             && folder.is_dir()
         {
             let log = Log { vm: of.vm.clone(), file: folder.clone() };
-            return Saved::read(&log, scrapes::of_vm(&a.histograms, &of.vm)?).map(Asked::Saved);
+            let histogram = scrapes::of_vm(&a.histograms, &of.vm)?;
+            return Saved::read(&log, histogram, a.unit, &mut |told| text::note(told)).map(Asked::Saved);
         }
         let said = Said { format: a.format.clone(), unit: a.unit, zone: a.zone.clone() };
         logs::read(of, &said, times, a.allow_skipped).map(Asked::Log)

@@ -46,7 +46,16 @@ fn saved(at_s: &[u64], name: impl Fn(u64) -> String) -> tempfile::TempDir {
 }
 
 fn read(folder: &tempfile::TempDir) -> Result<Saved, Fault> {
-    Saved::read(&log(folder.path()), &"m".parse().unwrap())
+    read_of(folder, "m").0
+}
+
+/// Also what was noted.
+fn read_of(folder: &tempfile::TempDir, histogram: &str) -> (Result<Saved, Fault>, Vec<String>) {
+    let mut notes = Vec::new();
+    let of = histogram.parse().unwrap();
+    let read =
+        Saved::read(&log(folder.path()), &of, Some(Unit::Seconds), &mut |note| notes.push(note.to_owned()));
+    (read, notes)
 }
 
 const VM: Vm = Vm { cpu_ns: 3_000_000_000, weight: 1.0, vcpus: 1 };
@@ -101,15 +110,69 @@ fn what_is_not_there_is_told() {
     assert_eq!(far.kind, FaultKind::NothingThere);
     let far = far.to_string();
     assert!(far.contains("near time 1700000060") && far.contains("30.0 s away, the limit is 6.0 s"), "{far}");
-    let none = Saved::read(&log(folder.path()), &"n".parse().unwrap());
-    assert!(said(none).contains("choose among m"));
-    std::fs::write(folder.path().join("README.md"), "# Scrapes\n").unwrap();
-    std::fs::write(folder.path().join("notes"), "of web\n").unwrap();
-    let odd = said(read(&folder));
-    assert!(odd.contains("notes: line 1") && odd.contains("only saved scrapes"), "{odd}");
+    assert!(said(read_of(&folder, "n").0).contains("choose among m"));
     // Nobody asked.
     let folder = saved(&[200, 260], |s| format!("{s}.prom"));
     assert_eq!(read(&folder).unwrap().interval((ns(200), ns(260)), VM).unwrap(), None);
+}
+
+/// A pair of scrapes that is whole, with other files beside it.
+#[test]
+fn scrapes_that_cannot_be_read_are_noted_and_passed_over() {
+    let folder = saved(&[0, 15, 60], |s| format!("{s}.prom"));
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let at = |s: u64| format!("{}.prom", BEGIN + s);
+    let whole = scrape(&requests(), 30);
+    write(&at(20), b"");
+    write(&at(25), &whole.as_bytes()[..40]);
+    write(&at(30), whole.trim_end().as_bytes());
+    write(&at(35), b"<html>\n");
+    write(&at(40), b"up 1\n");
+    let (all, notes) = read_of(&folder, "m");
+    let of = all.unwrap().interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((of.seen.rate_hz - 10.0).abs() < 0.02, "{}", of.seen.rate_hz);
+    for (said, name, why) in [
+        (&notes[0], at(20), "the file is empty"),
+        (&notes[1], at(25), "so the scrape was cut"),
+        (&notes[2], at(30), "it does not end with a line feed, so it was cut"),
+        (&notes[3], at(35), "is not a sample"),
+        (&notes[4], at(40), "it does not hold the histogram m"),
+    ] {
+        assert!(said.contains(&name) && said.contains(why) && said.contains("passed over"), "{said}");
+    }
+    write("README.md", b"# Scrapes\n");
+    let (all, notes) = read_of(&folder, "m");
+    assert!(all.is_ok() && notes.len() == 6 && notes[5].contains("passed over 1 more scrape"), "{notes:?}");
+    // The first scrape was cut at the end of a line, which the second one shows.
+    let folder = saved(&[30, 60], |s| format!("{s}.prom"));
+    std::fs::write(folder.path().join(at(0)), scrape(&requests(), 0).trim_end()).unwrap();
+    let (all, notes) = read_of(&folder, "m");
+    assert!(all.unwrap().all.len() == 2 && notes[0].contains("it was cut"), "{notes:?}");
+    // Fewer than two are left.
+    std::fs::write(folder.path().join(at(30)), "").unwrap();
+    let said = read(&folder).unwrap_err().to_string();
+    assert!(said.contains("holds 1 readable scrape: ") && said.contains("the file is empty"), "{said}");
+}
+
+#[test]
+fn what_is_assumed_is_told() {
+    let folder = saved(&[0, 30], |s| format!("{s}.prom"));
+    let mut notes = Vec::new();
+    let of = "m".parse().unwrap();
+    Saved::read(&log(folder.path()), &of, None, &mut |note| notes.push(note.to_owned())).unwrap();
+    assert!(notes.len() == 1 && notes[0].contains("times of the histogram m are seconds"), "{notes:?}");
+    // Another version of the server has one bound more and one less. A page of others has odd lines.
+    let next = format!("<pre>\n{}", scrape(&requests(), 60).replace("0.02", "0.03"));
+    std::fs::write(folder.path().join(format!("{}.prom", BEGIN + 60)), next).unwrap();
+    let (all, notes) = read_of(&folder, "m");
+    assert!(
+        notes[0].contains("passed over 1 line of other metrics (line 1: ") && notes.len() == 2,
+        "{notes:?}"
+    );
+    assert!(notes[1].contains("leaves out up to 1 bound"), "{notes:?}");
+    let of = all.unwrap().interval((ns(30), ns(60)), VM).unwrap().unwrap();
+    // No request took between 10 and 30 ms, so the count at 20 ms is known in both.
+    assert_eq!((of.seen.rate_hz, of.lots.unwrap().bounds_s), (10.0, BOUNDS_S.to_vec()));
 }
 
 #[test]

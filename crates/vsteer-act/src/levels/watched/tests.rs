@@ -14,7 +14,7 @@ fn ns(s: u64) -> u64 {
 fn page(n: u64) -> String {
     let sum = n as f64 * 0.02;
     format!(
-        "up 1\nm_bucket{{le=\"0.01\"}} 0\nm_bucket{{le=\"0.05\"}} {n}\nm_bucket{{le=\"+Inf\"}} {n}\nm_sum {sum}\nm_count {n}\n"
+        "up 1\nm_seconds_bucket{{le=\"0.01\"}} 0\nm_seconds_bucket{{le=\"0.05\"}} {n}\nm_seconds_bucket{{le=\"+Inf\"}} {n}\nm_seconds_sum {sum}\nm_seconds_count {n}\n"
     )
 }
 
@@ -44,7 +44,7 @@ impl Page {
 }
 
 fn metrics(place: &str) -> Source {
-    Source::Metrics { place: Place::parse(place).unwrap(), histogram: "m".parse().unwrap() }
+    Source::Metrics { place: Place::parse(place).unwrap(), histogram: "m_seconds".parse().unwrap() }
 }
 
 fn look(watched: &mut Watched) {
@@ -204,9 +204,25 @@ fn servers_are_asked() {
     std::fs::write(&other.file, "up 1\n").unwrap();
     let said = Watched::new(&metrics(other.file.to_str().unwrap())).unwrap_err().to_string();
     assert!(
-        said.contains("web.prom: cannot read the histogram m: the text holds no such histogram"),
+        said.contains("web.prom: cannot read the histogram m_seconds: the scrape holds no such histogram"),
         "{said}"
     );
+}
+
+#[test]
+fn what_is_assumed_is_told_once() {
+    let page = Page::new(1000);
+    let text = std::fs::read_to_string(&page.file).unwrap().replace("m_seconds", "m");
+    std::fs::write(&page.file, format!("<pre>\n{text}")).unwrap();
+    let place = Place::parse(page.file.to_str().unwrap()).unwrap();
+    let mut watched = Watched::new(&Source::Metrics { place, histogram: "m".parse().unwrap() }).unwrap();
+    let notes = watched.notes();
+    assert!(
+        notes.len() == 2 && notes[0].contains("passed over 1 line of other metrics (line 1"),
+        "{notes:?}"
+    );
+    assert!(notes[1].contains("m: vsteer assumes that its times are seconds"), "{notes:?}");
+    assert_eq!(watched.notes(), Vec::<String>::new());
 }
 
 #[test]
