@@ -14,6 +14,7 @@ pub mod own_folder;
 mod parts;
 pub mod prometheus;
 pub mod scraped;
+pub mod sniff;
 pub mod stream;
 mod table;
 pub mod task;
