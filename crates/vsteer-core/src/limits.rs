@@ -33,6 +33,12 @@ pub const HISTORY_GROUP: i64 = 256 << 20;
 pub const HISTORY_LAST_MS: u64 = 221_845_392_000_000;
 /// A saved trace of Xen, which is read as a whole. Bytes.
 pub const XEN_TRACE: u64 = 256 << 20;
+/// What may stand before the header of a batch file of esxtop: messages of a login, a spreadsheet's own line. Bytes.
+pub const ESXTOP_PREAMBLE: usize = 64 << 10;
+/// Rows of such a file that wait until the interval between rows is known. 64 rows of a large host have 15 MB. Bytes.
+pub const ESXTOP_HELD: usize = 64 << 20;
+/// The start of a file whose kind is not known. Bytes.
+pub const SNIFFED: usize = 64 << 10;
 /// A line of an access log. Servers limit a request to some kB. Bytes.
 pub const LOG_LINE: u64 = 1 << 20;
 /// Part of a log's lines that may be of another format without a word from the person: a line that a crash cut, a message of the

@@ -15,6 +15,7 @@ pub mod packed;
 mod parts;
 pub mod prometheus;
 pub mod scraped;
+pub mod sniff;
 pub mod stream;
 mod table;
 pub mod task;

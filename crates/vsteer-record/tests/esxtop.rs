@@ -177,10 +177,16 @@ fn groups_alone() {
     let text = file(&all, &TIMES);
     let r = read(text.as_bytes());
     let m = model_of(&r);
-    assert_eq!(m.vms.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["web"]);
-    assert_eq!((m.vms[0].vcpus.run, m.vms[0].per_vcpu(|s| s.run)), (None, None), "not 0: nobody knows");
-    assert!(near(m.vms[0].group.ready, 0.21));
-    assert!(r.notes.iter().any(|n| n.contains("groups only")), "{:?}", r.notes);
+    assert_eq!(m.vms.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["odd.7", "web"]);
+    assert_eq!((m.vms[1].vcpus.run, m.vms[1].per_vcpu(|s| s.run)), (None, None), "not 0: nobody knows");
+    assert!(near(m.vms[1].group.ready, 0.21));
+    let dropped = |n: &String| n.contains("groups only") && n.contains("ESXi's own: idle, hostd.2099123");
+    assert!(r.notes.iter().any(dropped), "{:?}", r.notes);
+    assert!(
+        r.notes.iter().any(|n| n.contains("takes these groups for VMs") && n.contains("odd.7")),
+        "{:?}",
+        r.notes
+    );
     let said = "[[vm]]\nname = \"odd.7\"\nvcpus = 3\nhome_nodes = [1]\n";
     let r = read_with(text.as_bytes(), said).unwrap();
     assert_eq!(r.config.vms.len(), 1);

@@ -3,19 +3,19 @@
 //! esxtop's value is a share of the interval, so the sum of value times interval is a cumulative counter. `%
 //! Ready` includes `% Max Limited`; this file separates the two.
 //!
-//! If a world's row lacks a value, or its states show that it has ended, the sample leaves the world out. The
-//! model counts only intervals with the world at both ends.
+//! [`counted`](super::counted) counts one world, group or pCPU; here, they make a sample of the host.
 
 use super::beside::{Beside, bytes};
-use super::clock::Clock;
-use super::columns::{
-    COSTOP, CPU, Columns, LIMITED, LOCAL, MEMBERS, MIGRATES, OVERLAP, READY, RUN, SIZE, SWITCHES, SYSTEM,
-    USED, WAIT,
-};
+use super::clock::{Clock, ESXTOPS_OWN_NS};
+use super::columns::{CPU, Columns, LOCAL, SIZE};
+use super::counted::{Account, Pcpu};
+use super::minutes::{self, Minutes};
+use super::times::Moment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use vsteer_core::limits;
 use vsteer_core::nouns::{
-    Batch, CgroupLayout, GroupSample, HostConfig, Manager, PcpuSample, Role, ThreadCounters, ThreadSample,
-    Tid, VmConfig, VmId, VmSample, VmThread,
+    Batch, CgroupLayout, GroupSample, HostConfig, Manager, Role, ThreadSample, Tid, VmConfig, VmId, VmSample,
+    VmThread,
 };
 use vsteer_core::plural::counted;
 use vsteer_core::topology::{Parts, Topology};
@@ -23,12 +23,6 @@ use vsteer_core::{CpuSet, Fault};
 
 /// Number of rows to read before the first sample, to learn the usual interval.
 const LOOK: usize = 8;
-/// The states of a world add up to 100 %. If their sum is below this (percent), the world has ended.
-const GONE: f64 = 1.0;
-/// A larger value is not valid: a group has a few thousand worlds at most, and no world switches that often
-/// in a second.
-const MOST: f64 = 1e7;
-
 /// A VM in the samples.
 #[derive(Debug, Clone)]
 struct VmSeen {
@@ -42,19 +36,6 @@ struct VmSeen {
     size_mib: Option<f64>,
 }
 
-/// A range of slots with its counters.
-#[derive(Debug)]
-struct Account {
-    slot: usize,
-    /// Which counters have a column.
-    there: [bool; CPU.len()],
-    counters: ThreadCounters,
-    worlds: Option<u32>,
-    seen: bool,
-    /// Present in every row since the last sample.
-    whole: bool,
-}
-
 /// The counters of all VMs, worlds and pCPUs.
 pub(super) struct Accounts {
     clock: Clock,
@@ -62,9 +43,11 @@ pub(super) struct Accounts {
     /// Per world: the index of its VM, its role, its number, and its account.
     threads: Vec<(usize, Role, Tid, Account)>,
     groups: Vec<(usize, Account)>,
-    pcpus: Vec<(u32, usize, u64, u64)>,
+    pcpus: Vec<Pcpu>,
     /// Rows that wait until the clock knows the usual interval.
-    first: VecDeque<(u64, Vec<f64>)>,
+    first: VecDeque<(Moment, Vec<f64>)>,
+    /// The times of rows without seconds.
+    minutes: Option<Minutes>,
     learnt: bool,
     /// A row was counted that no sample contains yet.
     fresh: bool,
@@ -72,53 +55,6 @@ pub(super) struct Accounts {
     usable: CpuSet,
     topology: Topology,
     unseen: u64,
-}
-
-impl Account {
-    fn new(slot: usize, filled: &[bool]) -> Account {
-        let there: [bool; CPU.len()] = std::array::from_fn(|k| filled[slot + k]);
-        Account { slot, there, counters: ThreadCounters::default(), worlds: None, seen: false, whole: true }
-    }
-
-    /// Adds an interval.
-    fn go_on(&mut self, values: &[f64], ns: u64, is_first: bool) {
-        let v = |k: usize| values[self.slot + k];
-        let is_one = |v: f64| (0.0..=MOST).contains(&v);
-        let lacking = (USED..=MIGRATES).any(|k| self.there[k] && !is_one(v(k)));
-        let states = [RUN, READY, COSTOP, WAIT];
-        let all = states.iter().filter(|k| self.there[**k]).map(|k| v(*k)).sum::<f64>();
-        let gone = self.there[RUN] && self.there[WAIT] && all < GONE;
-        // The first row covers the time before the start. It only shows which worlds exist at the start.
-        self.seen = is_first || (!lacking && !gone);
-        self.whole &= self.seen;
-        if !self.seen {
-            return;
-        }
-        let there = self.there;
-        let share = |k: usize| there[k].then(|| v(k) / 100.0);
-        let time = |share: Option<f64>| share.map(|s| (s * ns as f64 + 0.5) as u64);
-        let count = |k: usize| there[k].then(|| (v(k).max(0.0) * ns as f64 / 1e9 + 0.5) as u64);
-        let (ready, limited) = (share(READY), share(LIMITED));
-        let c = &mut self.counters;
-        let raise = |counter: &mut Option<u64>, by: Option<u64>| {
-            *counter = by.map(|by| counter.unwrap_or(0).saturating_add(by));
-        };
-        raise(&mut c.run_ns, time(share(RUN)));
-        // Both values are rounded, so their difference may be negative by a hundredth of a percent.
-        raise(&mut c.ready_ns, time(ready.zip(limited).map(|(r, l)| (r - l).max(0.0))));
-        raise(&mut c.limited_ns, time(limited));
-        raise(&mut c.wait_ns, time(ready));
-        raise(&mut c.costop_ns, time(share(COSTOP)));
-        raise(&mut c.blocked_ns, time(share(WAIT)));
-        raise(&mut c.overlap_ns, time(share(OVERLAP)));
-        raise(&mut c.system_ns, time(share(SYSTEM)));
-        raise(&mut c.used_ns, time(share(USED)));
-        raise(&mut c.switches, count(SWITCHES));
-        raise(&mut c.migrations, count(MIGRATES));
-        if there[MEMBERS] && v(MEMBERS) >= 1.0 {
-            self.worlds = Some(v(MEMBERS) as u32);
-        }
-    }
 }
 
 /// Names of VMs: the name, with the group's number if several VMs share it.
@@ -183,9 +119,10 @@ impl Accounts {
             clock: Clock::default(),
             threads: threads.collect(),
             groups: groups.collect(),
-            pcpus: columns.pcpus.iter().map(|(cpu, slot)| (*cpu, *slot, 0, 0)).collect(),
+            pcpus: columns.pcpus.iter().map(|(cpu, slot)| Pcpu::new(*cpu, *slot)).collect(),
             vms,
             first: VecDeque::new(),
+            minutes: None,
             learnt: false,
             fresh: false,
             unix_ns: 0,
@@ -198,22 +135,59 @@ impl Accounts {
     }
 
     /// Takes a row with its time and values.
-    pub(super) fn see(&mut self, unix_ns: u64, values: &[f64]) {
+    pub(super) fn see(&mut self, moment: Moment, values: &[f64]) {
         if self.learnt && self.first.is_empty() {
+            let unix_ns = self.time(moment);
             self.go_on(unix_ns, values);
             self.fresh = true;
             return;
         }
-        self.first.push_back((unix_ns, values.to_vec()));
-        if self.first.len() >= LOOK {
+        self.first.push_back((moment, values.to_vec()));
+        let bytes = self.first.len() * size_of_val(values);
+        let needed = if self.first.iter().all(|(m, _)| m.has_seconds) || bytes > limits::ESXTOP_HELD {
+            LOOK
+        } else {
+            minutes::LOOK
+        };
+        if self.first.len() >= needed {
             self.learn();
         }
     }
 
     fn learn(&mut self) {
         self.learnt = true;
-        let times: Vec<u64> = self.first.iter().map(|(t, _)| *t).collect();
+        let coarse: Vec<u64> =
+            self.first.iter().filter(|(m, _)| !m.has_seconds).map(|(m, _)| m.unix_ns).collect();
+        self.minutes = (!coarse.is_empty()).then(|| Minutes::learn(&coarse, ESXTOPS_OWN_NS));
+        let mut first = std::mem::take(&mut self.first);
+        for (moment, _) in &mut first {
+            *moment = Moment { unix_ns: self.time(*moment), has_seconds: true };
+        }
+        let times: Vec<u64> = first.iter().map(|(m, _)| m.unix_ns).collect();
         self.clock.learn(&times);
+        self.threads.iter_mut().for_each(|(.., account)| account.give_up(&first));
+        self.groups.iter_mut().for_each(|(_, account)| account.give_up(&first));
+        self.first = first;
+    }
+
+    /// The time of the next row.
+    fn time(&mut self, moment: Moment) -> u64 {
+        if moment.has_seconds {
+            return moment.unix_ns;
+        }
+        let usual_ns = self.clock.usual_ns();
+        self.minutes.get_or_insert_with(|| Minutes::learn(&[], usual_ns)).next(moment.unix_ns)
+    }
+
+    /// Do all worlds and groups lack valid values of this counter, although it has columns?
+    pub(super) fn lost(&self, k: usize) -> bool {
+        let mut all = self.accounts().filter(|(_, a)| a.has_column[k]).peekable();
+        all.peek().is_some() && all.all(|(_, a)| !a.there[k])
+    }
+
+    /// All accounts with the index of their VM.
+    fn accounts(&self) -> impl Iterator<Item = (usize, &Account)> {
+        self.threads.iter().map(|(vm, .., a)| (*vm, a)).chain(self.groups.iter().map(|(vm, a)| (*vm, a)))
     }
 
     /// Adds one row; `false` if there is none yet.
@@ -228,8 +202,8 @@ impl Accounts {
             return false;
         }
         match self.first.pop_front() {
-            Some((unix_ns, values)) => {
-                self.go_on(unix_ns, &values);
+            Some((moment, values)) => {
+                self.go_on(moment.unix_ns, &values);
                 true
             }
             None => false,
@@ -245,13 +219,7 @@ impl Accounts {
             self.unseen += u64::from(!account.seen);
         }
         self.groups.iter_mut().for_each(|(_, account)| account.go_on(values, ns, is_first));
-        for (_, slot, busy_ns, idle_ns) in &mut self.pcpus {
-            let busy = (values[*slot] / 100.0).clamp(0.0, 1.0);
-            let busy = if busy.is_nan() { 0.0 } else { busy };
-            let part = (busy * ns as f64 + 0.5) as u64;
-            *busy_ns = busy_ns.saturating_add(part);
-            *idle_ns = idle_ns.saturating_add(ns.saturating_sub(part));
-        }
+        self.pcpus.iter_mut().for_each(|pcpu| pcpu.go_on(values, ns));
         for vm in &mut self.vms {
             let Some(slot) = vm.memory else { continue };
             let (local, size) = (values[slot + LOCAL], values[slot + SIZE]);
@@ -277,12 +245,7 @@ impl Accounts {
             waiting_ns: None,
             counters: a.counters.clone(),
         });
-        let pcpus = self.pcpus.iter().map(|(cpu, _, busy_ns, idle_ns)| PcpuSample {
-            cpu: *cpu,
-            user_ns: *busy_ns,
-            idle_ns: *idle_ns,
-            ..PcpuSample::default()
-        });
+        let pcpus = self.pcpus.iter().filter_map(|pcpu| pcpu.sample(self.clock.mono_ns));
         let mut vms: Vec<VmSample> = self
             .vms
             .iter()
@@ -357,6 +320,28 @@ impl Accounts {
                 counted(*gaps, "gap"),
                 *longest_gap_ns as f64 / 1e9
             ));
+        }
+        if let Some(Minutes { interval_ns, is_assumed, .. }) = self.minutes {
+            let s = interval_ns as f64 / 1e9;
+            notes.push(match is_assumed {
+                true => format!(
+                    "{file}: its times have no seconds, and too few rows show their interval: vsteer assumes {s:.0} s, \
+                     esxtop's default. Shares do not depend on it"
+                ),
+                false => format!(
+                    "{file}: its times have no seconds: according to the number of rows per minute, they are {s:.1} s apart"
+                ),
+            });
+        }
+        for (k, name) in CPU.iter().enumerate() {
+            let vms: BTreeSet<usize> =
+                self.accounts().filter(|(_, a)| a.has_column[k] && !a.there[k]).map(|(vm, _)| vm).collect();
+            if !vms.is_empty() {
+                let vms = counted(vms.len(), "VM");
+                notes.push(format!(
+                    "{file}: {name:?} is missing for {vms}, because most cells have no valid number"
+                ));
+            }
         }
         if self.unseen > 0 {
             notes.push(format!("{file}: worlds are missing from {}", counted(self.unseen, "row")));

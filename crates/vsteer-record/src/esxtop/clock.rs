@@ -5,9 +5,6 @@
 //! a row's time does not fit, vsteer uses the usual interval and makes a note. The sum of the intervals
 //! (`mono_ns`) is continuous. The wall clock is the file's.
 
-use jiff::Timestamp;
-use jiff::civil::{Date, Time};
-use jiff::tz::Offset;
 use std::collections::VecDeque;
 
 /// An interval is an outlier if it exceeds this multiple of the usual one...
@@ -19,7 +16,7 @@ const LONGEST_NS: u64 = 86_400_000_000_000;
 /// The number of recent intervals that determine the usual one.
 const USUAL_OF: usize = 31;
 /// The interval if the file has no plausible one: esxtop's default, ns.
-const ESXTOPS_OWN_NS: u64 = 5_000_000_000;
+pub(super) const ESXTOPS_OWN_NS: u64 = 5_000_000_000;
 
 /// Measures the intervals of rows.
 #[derive(Debug, Default)]
@@ -52,7 +49,7 @@ impl Clock {
         self.last_unix_ns.is_some()
     }
 
-    fn usual_ns(&self) -> u64 {
+    pub(super) fn usual_ns(&self) -> u64 {
         let mut all: Vec<u64> = self.plausible_ns.iter().copied().collect();
         all.sort_unstable();
         all.get(all.len() / 2).copied().unwrap_or(ESXTOPS_OWN_NS)
@@ -85,41 +82,6 @@ impl Clock {
     }
 }
 
-/// Parses `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is
-/// `bias_min` minutes behind UTC. Returns ns since 1970 UTC.
-pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?.trim();
-    let (date, time) = text.split_once([' ', '\n', '\r', 'T'])?;
-    let numbers = |text: &str, separator: char| -> Option<Vec<u64>> {
-        text.split(separator)
-            .map(|p| p.bytes().all(|b| b.is_ascii_digit()).then(|| p.parse().ok())?)
-            .collect()
-    };
-    let [m, d, y] = numbers(date, '/')?[..] else { return None };
-    let time = time.trim_start();
-    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
-    let [hours, minutes, seconds] = numbers(time, ':')?[..] else { return None };
-    let millis: u64 = match fraction {
-        "" => 0,
-        text => format!("{text:0<3}").get(..3)?.parse().ok()?,
-    };
-    if !(1970..=2500).contains(&y) || hours > 24 || minutes > 59 || seconds > 60 {
-        return None;
-    }
-    let date = Date::new(i16::try_from(y).ok()?, i8::try_from(m).ok()?, i8::try_from(d).ok()?).ok()?;
-    let day_s = Offset::UTC.to_timestamp(date.to_datetime(Time::midnight())).ok()?.as_second();
-    let of_day = i64::try_from(hours * 3600 + minutes * 60 + seconds).ok()?;
-    let s = day_s.checked_add(of_day)?.checked_add(bias_min.checked_mul(60)?)?;
-    u64::try_from(s).ok()?.checked_mul(1_000_000_000)?.checked_add(millis * 1_000_000)
-}
-
-/// A time in the form of a row, UTC.
-pub(super) fn text(unix_ns: u64) -> String {
-    // 64 bits of nanoseconds end in the year 2554, which jiff supports.
-    let at = Timestamp::from_nanosecond(i128::from(unix_ns)).expect("a year below 9999");
-    Offset::UTC.to_datetime(at).strftime("%m/%d/%Y %H:%M:%S").to_string()
-}
-
 fn is_plausible(interval_ns: &u64) -> bool {
     (1..=LONGEST_NS).contains(interval_ns)
 }
@@ -141,26 +103,6 @@ mod tests {
             assert!(clock.step(time) > 0 || before == 0);
         }
         assert_eq!((clock.mono_ns, clock.gaps, clock.back), (4 * 5 * S + 2 * S, 3, 1));
-    }
-
-    #[test]
-    fn times_in_every_form() {
-        let noon = moment(b"11/24/2026 12:00:05", 0).unwrap();
-        assert_eq!(text(noon), "11/24/2026 12:00:05");
-        assert_eq!(moment(b"11/24/2026\n12:00:05", 0), Some(noon), "some versions break it in two lines");
-        assert_eq!(moment(b"11/24/2026 12:00:05.25", 0), Some(noon + S / 4));
-        // India is 330 minutes ahead of UTC, so 17:30 there is noon in UTC.
-        assert_eq!(moment(b"11/24/2026 17:30:05", -330), Some(noon));
-        for wrong in [
-            "",
-            "11/24/2026",
-            "24/11/2026 12:00:05",
-            "11/24/2026 12:00",
-            "11-24-2026 12:00:05",
-            "1/1/1 +1:1:1",
-        ] {
-            assert_eq!(moment(wrong.as_bytes(), 0), None, "{wrong:?}");
-        }
     }
 
     #[test]

@@ -8,16 +8,17 @@
 //! If the file shows a vCPU of a group, or another world that only VMs have, the group is a VM. If the file
 //! shows only other worlds of it, it is not. If the file shows no world (esxtop without `-a`, or a group that was not expanded), the name decides.
 //! Then the group is a VM if the file beside names it. If there are no names there, it is a VM unless it is
-//! one of ESXi's own groups (`idle`, `hostd.2099123`).
+//! one of ESXi's own groups ([`super::own`]). A note lists the groups that are dropped.
 
 use super::beside::Beside;
-use super::cells::{cell, cells_from, number, plain_number, skip};
+use super::doubts::{groups_only, holds_no_vm, list};
 use super::header::{self, Column, Instance, column, vcpu_of};
+use super::own::{is_doubtful, is_own};
 use super::rows::shown;
 use std::collections::{BTreeMap, BTreeSet};
+use vsteer_core::Fault;
 use vsteer_core::nouns::{Collector, Role};
 use vsteer_core::plural::counted;
-use vsteer_core::{Fault, FaultKind};
 
 /// Counters of worlds and groups, in the order of a range of slots.
 pub(super) const CPU: [&str; 11] = [
@@ -50,11 +51,8 @@ pub(super) const MEMORY: [&str; 2] = ["Numa % Local", "Memory Size MBytes"];
 pub(super) const LOCAL: usize = 0;
 pub(super) const SIZE: usize = 1;
 
-/// ESXi's own groups, for use without a list of VMs. ESXi's other groups have a number after a dot.
-const OWN: [&str; 14] = [
-    "idle", "system", "helper", "drivers", "ft", "vmotion", "console", "init", "host", "user", "vim",
-    "plugins", "minfree", "kernel",
-];
+/// The most columns that spreadsheets hold.
+const SPREADSHEETS_MOST: usize = 16_384;
 
 /// A world of a VM.
 #[derive(Debug, Clone)]
@@ -78,14 +76,14 @@ pub(super) struct Group {
 
 /// A relevant column and the slot that it fills.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
-    column: u32,
-    slot: u32,
+pub(super) struct Wanted {
+    pub(super) column: u32,
+    pub(super) slot: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Columns {
-    wanted: Vec<Wanted>,
+    pub(super) wanted: Vec<Wanted>,
     count: usize,
     slots: usize,
     /// How many minutes the file's times are behind UTC.
@@ -146,13 +144,6 @@ fn world<'a>(instance: &'a str, names: &BTreeMap<u64, &str>) -> Option<(u64, u64
     }
 }
 
-/// Is a group without worlds that is called so one of ESXi's own?
-pub(super) fn is_own(name: &str) -> bool {
-    let numbered =
-        name.rsplit_once('.').is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-    numbered || OWN.contains(&name)
-}
-
 impl Columns {
     /// Reads a header.
     ///
@@ -209,19 +200,45 @@ impl Columns {
         plan.worlds.sort_by_key(|w| (w.gid, w.role, w.wid));
         plan.pcpus.sort_unstable();
         if plan.groups.is_empty() {
-            return Err(Fault::new(FaultKind::NothingThere, format!("{file} holds no VM"))
-                .because("no column belongs to a group with vCPUs")
-                .help("let esxtop write all fields: esxtop -b -a"));
+            return Err(holds_no_vm(file, &parsed, &known.names));
         }
+        notes.extend(plan.doubts(file, cells.len(), found.twice, &known, beside));
         if known.with_vcpus.is_empty() {
-            let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();
-            notes.push(format!(
-                "{file}: groups only (sums over all worlds of a VM), no single vCPUs: esxtop -b -a adds them; vsteer treats \
-                {} as ESXi's own (name VMs in host.toml if one is a VM)",
-                counted(others, "group")
-            ));
+            let others = known.names.iter().filter(|(gid, _)| !is_vm(**gid)).map(|(_, name)| *name);
+            notes.push(groups_only(file, others));
         }
         Ok(plan)
+    }
+
+    /// Notes about columns that may be missing, superfluous, or misunderstood.
+    fn doubts(
+        &self,
+        file: &str,
+        columns: usize,
+        twice: usize,
+        known: &Known<'_>,
+        beside: &Beside,
+    ) -> Vec<String> {
+        let mut notes = Vec::new();
+        if columns == SPREADSHEETS_MOST {
+            notes.push(format!(
+                "{file}: it has exactly {columns} columns, the most that a spreadsheet holds: others may be lost"
+            ));
+        }
+        if twice > 0 {
+            let columns = counted(twice, "column");
+            notes.push(format!("{file}: {columns} repeat another one's counter: vsteer reads the first"));
+        }
+        let guessed = self.groups.iter().filter(|g| !known.with_vcpus.contains(&g.gid) && !beside.has_vms());
+        let doubtful: Vec<&str> = guessed.map(|g| g.name.as_str()).filter(|name| is_doubtful(name)).collect();
+        if !doubtful.is_empty() {
+            notes.push(format!(
+                "{file}: vsteer takes these groups for VMs, although their names end like those of ESXi's programs: {} \
+                 (if one is not a VM, name the VMs in host.toml)",
+                list(doubtful.into_iter())
+            ));
+        }
+        notes
     }
 
     fn slots_for(&mut self, n: usize) -> usize {
@@ -237,7 +254,7 @@ impl Columns {
         is_vm: &dyn Fn(u64) -> bool,
         found: &mut Found,
     ) {
-        let place = |list: &[&str]| list.iter().position(|name| *name == c.counter);
+        let place = |list: &[&str]| list.iter().position(|name| name.eq_ignore_ascii_case(c.counter));
         match (c.object, c.instance) {
             ("Group Cpu", Some(instance)) => {
                 let (Some(Instance::Group { gid, name }), Some(k)) = (Instance::group(instance), place(&CPU))
@@ -249,7 +266,7 @@ impl Columns {
                     let slot = self.groups[group].slot.unwrap_or_else(|| self.slots_for(CPU.len()));
                     self.groups[group].slot = Some(slot);
                     self.has[k] = true;
-                    self.wanted.push(Wanted { column: at, slot: (slot + k) as u32 });
+                    self.fill(at, slot + k, found);
                 }
             }
             ("Vcpu", Some(instance)) => {
@@ -274,7 +291,7 @@ impl Columns {
                     }
                 };
                 self.has[k] = true;
-                self.wanted.push(Wanted { column: at, slot: (slot + k) as u32 });
+                self.fill(at, slot + k, found);
             }
             ("Group Memory", Some(instance)) => {
                 let (Some(Instance::Group { gid, name }), Some(k)) =
@@ -286,17 +303,31 @@ impl Columns {
                     let group = self.group(gid, known.names.get(&gid).copied().unwrap_or(name), found);
                     let slot = self.groups[group].memory.unwrap_or_else(|| self.slots_for(MEMORY.len()));
                     self.groups[group].memory = Some(slot);
-                    self.wanted.push(Wanted { column: at, slot: (slot + k) as u32 });
+                    self.fill(at, slot + k, found);
                 }
             }
-            ("Physical Cpu", Some(cpu)) if c.counter == "% Util Time" => {
-                if let Some(cpu) = cpu.parse().ok().filter(|n| *n <= vsteer_core::cpuset::MAX_CPU) {
-                    let slot = self.slots_for(1);
-                    self.pcpus.push((cpu, slot));
-                    self.wanted.push(Wanted { column: at, slot: slot as u32 });
-                }
-            }
+            ("Physical Cpu", Some(cpu)) if c.counter == "% Util Time" => self.want_pcpu(at, cpu, found),
             _ => {}
+        }
+    }
+
+    fn want_pcpu(&mut self, at: u32, cpu: &str, found: &mut Found) {
+        // `_Total` is not a pCPU.
+        let Some(cpu) = cpu.parse().ok().filter(|n| *n <= vsteer_core::cpuset::MAX_CPU) else { return };
+        let slot = *found.pcpus.entry(cpu).or_insert_with(|| {
+            let slot = self.slots_for(1);
+            self.pcpus.push((cpu, slot));
+            slot
+        });
+        self.fill(at, slot, found);
+    }
+
+    /// A column fills a slot. Only the first one does: a second one would be of another object of the same number.
+    fn fill(&mut self, column: u32, slot: usize, found: &mut Found) {
+        if found.filled.insert(slot) {
+            self.wanted.push(Wanted { column, slot: slot as u32 });
+        } else {
+            found.twice += 1;
         }
     }
 
@@ -324,8 +355,8 @@ impl Columns {
         self.count
     }
 
-    /// Describes what the file contains, and what it lacks.
-    pub(super) fn collector(&self) -> Collector {
+    /// Describes what the file contains, and what it lacks. `lost` says which counters have no valid cells.
+    pub(super) fn collector(&self, lost: &dyn Fn(usize) -> bool) -> Collector {
         let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
         let mut collector = Collector::new("esxtop", counts, "esxtop does not count it")
             .without(&["lag_ns"], "esxtop does not count it: co-stop is not the same")
@@ -335,6 +366,9 @@ impl Columns {
             if let Some(lacking) = needs.iter().find(|k| !self.has[**k]) {
                 collector =
                     collector.without(&[what], &format!("the file has no column {:?}", CPU[*lacking]));
+            } else if let Some(lacking) = needs.iter().find(|k| lost(**k)) {
+                let why = format!("most cells of the columns {:?} have no valid number", CPU[*lacking]);
+                collector = collector.without(&[what], &why);
             }
         }
         if self.worlds.is_empty() {
@@ -364,6 +398,10 @@ const MEASURES: [(&str, &[usize]); 11] = [
 struct Found {
     groups: BTreeMap<u64, usize>,
     worlds: BTreeMap<(u64, u32), usize>,
+    pcpus: BTreeMap<u32, usize>,
+    filled: BTreeSet<usize>,
+    /// Columns whose slot another column fills.
+    twice: usize,
 }
 
 /// The role of a world in its VM.
@@ -379,53 +417,4 @@ fn role(name: &str) -> Role {
 fn group_in(instance: &str, wid: u32, world: &str) -> String {
     let rest = instance.split_once(':').map_or("", |(_, rest)| rest);
     rest.strip_suffix(&format!(":{wid}:{world}")).unwrap_or(rest).to_owned()
-}
-
-/// The parts of a row that are not values.
-#[derive(Debug)]
-pub(super) struct Cells {
-    /// The time of the row.
-    pub(super) time: Vec<u8>,
-    /// A cell without a valid value, and its place in the row. It counts as missing.
-    pub(super) garbled: Option<(usize, String)>,
-}
-
-/// Why a row is left out.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// The row is a header.
-    Header,
-    /// The number of its cells, if it differs from the header.
-    Cells(usize),
-}
-
-/// Reads the relevant values of a row.
-pub(super) fn read(row: &[u8], plan: &Columns, values: &mut [f64]) -> Result<Cells, Refused> {
-    if header::begins(row) {
-        return Err(Refused::Header);
-    }
-    // Some versions write an extra comma at the end.
-    let row =
-        if row.ends_with(b",") && cells_from(row, 0) == plan.count + 1 { &row[..row.len() - 1] } else { row };
-    let few = || Refused::Cells(cells_from(row, 0));
-    let mut cells = Cells { time: cell(row, 0).to_vec(), garbled: None };
-    cells.time.truncate(64);
-    let (mut at, mut column) = (0, 0);
-    for w in &plan.wanted {
-        at = skip(row, at, w.column as usize - column).ok_or_else(few)?;
-        column = w.column as usize;
-        if let Some(value) = plain_number(row, at) {
-            values[w.slot as usize] = value;
-            continue;
-        }
-        let text = cell(row, at);
-        values[w.slot as usize] = number(text).unwrap_or_else(|| {
-            cells.garbled.get_or_insert_with(|| {
-                (at, format!("{:?} is not a share of time: vsteer treats it as missing", shown(text)))
-            });
-            f64::NAN
-        });
-    }
-    let all = column + cells_from(row, at);
-    if all == plan.count { Ok(cells) } else { Err(Refused::Cells(all)) }
 }

@@ -14,7 +14,8 @@ pub(super) const MAGIC: &str = "(PDH-CSV 4.0)";
 pub(super) fn begins(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let bytes = bytes.strip_prefix(b"\"").unwrap_or(bytes);
-    bytes.starts_with(b"(PDH-CSV")
+    // A spreadsheet or `relog` writes the second with tabs.
+    bytes.starts_with(b"(PDH-CSV") || bytes.starts_with(b"(PDH-TSV")
 }
 
 /// How many minutes local time is behind UTC, from `(PDH-CSV 4.0) (UTC)(0)`; 0 if it is missing.
@@ -26,18 +27,19 @@ pub(super) fn bias_min(first: &str) -> i64 {
 /// The most columns of a file. A host with 1,000 worlds has 60,000.
 pub(super) const COLUMNS_MOST: usize = 500_000;
 
-/// The cells of a header, in order; `None` if there are more than [`COLUMNS_MOST`].
-pub(super) fn cells(header: &[u8]) -> Option<Vec<String>> {
+/// The cells of a header, in order; `None` if there are more than [`COLUMNS_MOST`]. `separator` stands between them.
+pub(super) fn cells(header: &[u8], separator: u8) -> Option<Vec<String>> {
     let mut cells: Vec<String> = Vec::new();
     let mut at = 0;
     while at < header.len() {
-        let (cell, next, quoted) = cell(header, at);
+        let (cell, next, quoted) = cell(header, at, separator);
         let text = String::from_utf8_lossy(&cell).into_owned();
         match cells.last_mut() {
             // An empty text after the last comma is not a column.
             Some(_) if text.is_empty() && next >= header.len() => {}
             Some(last) if cells_begin(last) && !text.starts_with("\\\\") => {
-                last.push_str(if quoted { "\",\"" } else { "," });
+                let between = char::from(separator);
+                last.push_str(&if quoted { format!("\"{between}\"") } else { between.to_string() });
                 last.push_str(&text);
             }
             _ => cells.push(text),
@@ -47,7 +49,16 @@ pub(super) fn cells(header: &[u8]) -> Option<Vec<String>> {
         }
         at = next;
     }
+    undouble(&mut cells);
     Some(cells)
+}
+
+/// Halves backslashes that another program has doubled: then every path begins with four.
+fn undouble(cells: &mut [String]) {
+    let mut paths = cells.iter().skip(1).filter(|c| !c.is_empty()).peekable();
+    if paths.peek().is_some() && paths.all(|c| c.starts_with(r"\\\\")) {
+        cells.iter_mut().for_each(|c| *c = c.replace(r"\\", r"\"));
+    }
 }
 
 /// May the next text belong to this cell? Not if this is the first cell, with the time zone.
@@ -56,9 +67,9 @@ fn cells_begin(last: &str) -> bool {
 }
 
 /// The cell at `at`: its bytes, the start of the next one, and whether it was quoted.
-fn cell(row: &[u8], at: usize) -> (Vec<u8>, usize, bool) {
+fn cell(row: &[u8], at: usize, separator: u8) -> (Vec<u8>, usize, bool) {
     if row.get(at) != Some(&b'"') {
-        let end = memchr::memchr(b',', &row[at..]).map_or(row.len(), |i| at + i);
+        let end = memchr::memchr(separator, &row[at..]).map_or(row.len(), |i| at + i);
         return (row[at..end].to_vec(), end + 1, false);
     }
     let (mut out, mut i) = (Vec::new(), at + 1);
@@ -68,7 +79,7 @@ fn cell(row: &[u8], at: usize) -> (Vec<u8>, usize, bool) {
                 out.push(b'"');
                 i += 2;
             }
-            (b'"', Some(b',') | None) => return (out, i + 2, true),
+            (b'"', next) if next.is_none_or(|b| *b == separator) => return (out, i + 2, true),
             (b, _) => {
                 out.push(b);
                 i += 1;
@@ -161,7 +172,7 @@ mod tests {
     fn cells_with_quotes_doubled_or_not() {
         let header = br#""(PDH-CSV 4.0) (UTC)(0)","\\h\Group Cpu(1:a""b)\% Run","\\h\Group Cpu(2:c"d)\% Run","\\h\Group Cpu(3:e","f)\% Run","#;
         assert_eq!(
-            cells(header).unwrap(),
+            cells(header, b',').unwrap(),
             [
                 "(PDH-CSV 4.0) (UTC)(0)",
                 r#"\\h\Group Cpu(1:a"b)\% Run"#,
@@ -170,7 +181,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            cells(b"(PDH-CSV 4.0),\\\\h\\Physical Cpu(0)\\% Util Time").unwrap().len(),
+            cells(b"(PDH-CSV 4.0),\\\\h\\Physical Cpu(0)\\% Util Time", b',').unwrap().len(),
             2,
             "saved without quotes"
         );
@@ -230,7 +241,7 @@ mod tests {
             let paths: Vec<String> = names.iter().map(|n| format!(r"\\h\Group Cpu(1:{n})\% Run")).collect();
             let mut header = "\"(PDH-CSV 4.0) (UTC)(0)\"".to_owned();
             paths.iter().for_each(|p| header.push_str(&format!(",\"{}\"", p.replace('"', "\"\""))));
-            let read = cells(header.as_bytes()).unwrap();
+            let read = cells(header.as_bytes(), b',').unwrap();
             prop_assert_eq!(&read[1..], &paths[..]);
         }
     }

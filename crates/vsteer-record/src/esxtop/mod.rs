@@ -21,7 +21,9 @@
 //! [`beside`].
 //!
 //! vsteer streams the file. It keeps the header as a list of the relevant columns ([`columns`]) and parses
-//! rows in place ([`rows`], [`cells`]). The memory for samples is bounded ([`kept`]).
+//! rows in place ([`rows`], [`values`]). The memory for samples is bounded ([`kept`]). Files that a spreadsheet
+//! or another program has rewritten are read if their meaning is certain ([`dialect`], [`times`], [`minutes`]);
+//! otherwise the fault says what the file is ([`crate::sniff`]).
 //!
 //! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for the meaning of the
 //! counters. For the form, what public readers of such files expect and quote: the readers of
@@ -37,10 +39,18 @@ pub mod beside;
 mod cells;
 mod clock;
 mod columns;
+mod counted;
+mod dialect;
+mod doubts;
 mod header;
 mod input;
 mod kept;
+mod minutes;
+mod own;
 mod rows;
+mod times;
+mod utf16;
+mod values;
 pub mod write;
 
 use account::Accounts;
@@ -51,6 +61,8 @@ use rows::Rows;
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::Path;
+use times::Times;
+use vsteer_core::limits;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
@@ -65,8 +77,11 @@ pub struct Reader {
     columns: Columns,
     accounts: Accounts,
     beside: beside::Beside,
+    times: Times,
     /// The columns' values in the current row.
     values: Vec<f64>,
+    /// The current row in esxtop's own form, if the file has another one.
+    rewritten: Vec<u8>,
     notes: Vec<String>,
     ended: bool,
 }
@@ -86,9 +101,9 @@ pub struct Saved {
 
 /// Is this a batch file of esxtop, plain or compressed?
 pub fn is_one(file: &Path) -> bool {
-    let mut first = [0; 64];
+    let mut first = vec![0; limits::ESXTOP_PREAMBLE];
     let read = File::open(file).and_then(|f| read_up_to(&mut Input::of(BufReader::new(f))?, &mut first));
-    read.is_ok_and(|n| header::begins(&first[..n]))
+    read.is_ok_and(|n| dialect::header_at(&first[..n]).is_some())
 }
 
 fn read_up_to(from: &mut Input, into: &mut [u8]) -> std::io::Result<usize> {
@@ -126,11 +141,16 @@ impl Reader {
         let mut rows = Rows::new(input, name.clone());
         let header = rows.header()?;
         let mut notes = Vec::new();
-        let columns = Columns::of(&header, &beside, &name, &mut notes)?;
+        let columns =
+            Columns::of(&header, &beside, &name, &mut notes).map_err(|fault| match rows.damage() {
+                Some(damage) => fault.because(damage).help("copy the file again; gzip -t FILE checks it"),
+                None => fault,
+            })?;
         drop(header);
         let accounts = Accounts::new(&columns, &beside, &name, &mut notes)?;
         let values = vec![f64::NAN; columns.slots()];
-        Ok(Reader { name, rows, columns, accounts, beside, values, notes, ended: false })
+        let (times, rewritten) = (Times::new(columns.bias_min), Vec::new());
+        Ok(Reader { name, rows, columns, accounts, beside, times, values, rewritten, notes, ended: false })
     }
 
     /// The next sample; `None` at the end. The first sample only marks the start of counting, because the
@@ -161,30 +181,45 @@ impl Reader {
         let bytes = self.rows.bytes(&row);
         // A number that was cut off is a wrong number. Only a closing quote shows that it is complete.
         let cut = row.is_cut && !(bytes.ends_with(b"\"") || bytes.ends_with(b"\","));
-        match columns::read(bytes, &self.columns, &mut self.values) {
+        let (read, is_rewritten) = self.values_of(&row);
+        match read {
             Ok(_) if cut => self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out"),
             Ok(cells) => {
                 if let Some((offset, why)) = cells.garbled {
-                    self.rows.note(&row, offset, &why);
+                    self.rows.note(&row, if is_rewritten { 0 } else { offset }, &why);
                 }
-                match clock::moment(&cells.time, self.columns.bias_min) {
-                    Some(unix_ns) => self.accounts.see(unix_ns, &self.values),
-                    None => self.rows.note(&row, 0, &format!("{:?} is not a time", rows::shown(&cells.time))),
+                match self.times.read(&cells.time) {
+                    Some(moment) => self.accounts.see(moment, &self.values),
+                    None => self.rows.note(&row, 0, &times::why_not(&cells.time, &rows::shown(&cells.time))),
                 }
             }
-            Err(columns::Refused::Header) => {
+            Err(values::Refused::Header) => {
                 self.rows.note(&row, 0, "a second header: vsteer leaves out everything after it");
                 return Ok(false);
             }
-            Err(columns::Refused::Cells(_)) if row.is_cut => {
+            Err(values::Refused::Cells(_)) if row.is_cut => {
                 self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out");
             }
-            Err(columns::Refused::Cells(n)) => {
+            Err(values::Refused::Cells(n)) => {
                 let wanted = self.columns.count();
                 self.rows.note(&row, 0, &format!("{n} values, but the header names {wanted}"));
             }
         }
         Ok(true)
+    }
+
+    /// Reads the values of a row, and says whether it had to be rewritten: because of the file's separator, or because
+    /// a quoted cell contains a comma.
+    fn values_of(&mut self, row: &rows::Row) -> (Result<values::Cells, values::Refused>, bool) {
+        let (bytes, dialect) = (self.rows.bytes(row), self.rows.dialect);
+        if dialect.is_own() {
+            let read = values::read(bytes, &self.columns, &mut self.values);
+            if !matches!(read, Err(values::Refused::Cells(n)) if n > self.columns.count()) {
+                return (read, false);
+            }
+        }
+        dialect.own(bytes, &mut self.rewritten);
+        (values::read(&self.rewritten, &self.columns, &mut self.values), true)
     }
 
     /// The host's configuration, as far as it is known up to now.
@@ -197,7 +232,7 @@ impl Reader {
 
     /// Describes what the file contains, and what it lacks.
     pub fn collector(&self) -> Collector {
-        self.columns.collector()
+        self.columns.collector(&|k| self.accounts.lost(k))
     }
 
     /// Notes about missing, unreported and unexpected data up to now.
@@ -205,6 +240,13 @@ impl Reader {
         let mut all = self.notes.clone();
         all.extend(self.rows.notes());
         all.extend(self.accounts.notes(&self.name));
+        if self.times.may_be_swapped {
+            all.push(format!(
+                "{}: vsteer reads its dates as DAY.MONTH.YEAR; if a spreadsheet made them from esxtop's, day and month \
+                 are swapped",
+                self.name
+            ));
+        }
         all
     }
 }

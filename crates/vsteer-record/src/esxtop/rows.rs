@@ -9,10 +9,14 @@
 //! have limits far above what esxtop writes.
 
 use super::cells::count;
+use super::dialect::{Dialect, header_at};
 use super::header::{self, MAGIC};
 use super::input::Input;
+use crate::sniff::{self, what_is};
 use std::io::{self, Read};
 use std::ops::Range;
+use vsteer_core::limits;
+use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 
 /// How many bytes to read at a time.
@@ -39,6 +43,7 @@ pub(super) struct Row {
 pub(super) struct Rows {
     name: String,
     input: Input,
+    pub(super) dialect: Dialect,
     buffer: Vec<u8>,
     /// The start of the next row in the buffer, and the end of the filled part.
     start: usize,
@@ -47,6 +52,7 @@ pub(super) struct Rows {
     byte: u64,
     ended: bool,
     notes: Vec<String>,
+    damage: Option<String>,
     /// The number of left-out rows without a note.
     more: u64,
 }
@@ -56,6 +62,7 @@ impl Rows {
         Rows {
             name,
             input,
+            dialect: Dialect::OWN,
             buffer: Vec::new(),
             start: 0,
             filled: 0,
@@ -63,6 +70,7 @@ impl Rows {
             byte: 0,
             ended: false,
             notes: Vec::new(),
+            damage: None,
             more: 0,
         }
     }
@@ -96,7 +104,9 @@ impl Rows {
             Ok(0) => self.ended = true,
             Ok(n) => self.filled += n,
             Err(e) if self.input.is_compressed() => {
-                self.notes.push(format!("{}: cannot read the rest of its compressed data: {e}", self.name));
+                let damage = format!("{}: cannot read the rest of its compressed data: {e}", self.name);
+                self.notes.push(damage.clone());
+                self.damage = Some(damage);
                 self.ended = true;
             }
             Err(e) => return Err(Fault::io(format!("cannot read {}", self.name), &e)),
@@ -107,56 +117,120 @@ impl Rows {
 
     fn refused(&self, why: &str) -> Fault {
         Fault::new(FaultKind::BadInput, format!("{} is not a batch file of esxtop", self.name))
-            .because(format!("line {}, byte {}: {why}", self.line, self.byte))
+            .because(format!("{}: {why}", self.place(self.line, self.byte)))
             .help("make one: esxtop -b -a > FILE")
+    }
+
+    /// A place in the file, for people. Bytes of decoded text are not those of the file.
+    fn place(&self, line: u64, byte: u64) -> String {
+        if self.input.is_decoded() { format!("line {line}") } else { format!("line {line}, byte {byte}") }
     }
 
     /// The cells of the header. The header ends where a row begins, because names may contain line breaks.
     pub(super) fn header(&mut self) -> Result<Vec<String>, Fault> {
-        while self.filled < 64 && self.fill()? {}
-        if self.buffer[..self.filled].starts_with(b"\xef\xbb\xbf") {
-            (self.start, self.byte) = (3, 3);
-        }
-        if !header::begins(&self.buffer[self.start..self.filled]) {
-            let first = shown(&self.buffer[self.start..self.filled.min(self.start + 40)]);
-            return Err(self.refused(&format!("it begins with {first:?}, not with \"{MAGIC} ...\"")));
-        }
+        self.begin()?;
+        self.dialect = Dialect::of(&self.buffer[self.start..self.filled]);
         // First the end according to CSV's quotes. If no row begins there, some name contains a single quote.
-        let mut end = None;
-        for by_quotes in [true, false] {
-            let (mut quotes, mut at) = (0usize, self.start);
-            while end.is_none() {
-                let found = memchr::memchr(b'\n', &self.buffer[at..self.filled]).map(|i| at + i);
-                let Some(newline) = found else {
-                    let scanned = self.filled - self.start;
-                    quotes += if by_quotes { count(&self.buffer[at..self.filled], b'"') } else { 0 };
-                    if !self.fill()? {
-                        break;
-                    }
-                    at = self.start + scanned;
-                    continue;
-                };
-                quotes += if by_quotes { count(&self.buffer[at..newline], b'"') } else { 0 };
-                let next = newline + 1 - self.start;
-                while self.filled - self.start < next + TIME && self.fill()? {}
-                let after = &self.buffer[self.start + next..self.filled];
-                if (!by_quotes || quotes % 2 == 0) && (after.is_empty() || is_row(after)) {
-                    end = Some(next);
-                }
-                at = self.start + next;
-            }
-        }
-        // There is no row, so the whole file is the header.
-        let end = end.unwrap_or(self.filled - self.start);
-        let bytes = &self.buffer[self.start..self.start + end];
-        let cells = header::cells(without_end(bytes)).ok_or_else(|| {
+        let found = match self.header_end(true) {
+            Ok(None) => self.header_end(false),
+            found => found,
+        };
+        let rest = &self.buffer[self.start..self.filled];
+        let end = match (found, self.unproven_end(rest)) {
+            (Ok(Some(end)), _) | (_, Some(end)) => end,
+            (Ok(None), None) => rest.len(),
+            (Err(fault), None) => return Err(fault),
+        };
+        let bytes = &rest[..end];
+        let cells = header::cells(without_end(bytes), self.dialect.separator).ok_or_else(|| {
             self.refused(&format!("the header names over {} columns", header::COLUMNS_MOST))
         })?;
-        let bytes = &self.buffer[self.start..self.start + end];
+        if std::str::from_utf8(bytes).is_err() {
+            self.notes.push(format!(
+                "{}: names are not in UTF-8: vsteer shows \u{fffd} for what it cannot read",
+                self.name
+            ));
+        }
         self.line += count(bytes, b'\n') as u64;
         self.byte += end as u64;
         self.start += end;
         Ok(cells)
+    }
+
+    /// Goes to the start of the header, behind lines that other programs wrote.
+    fn begin(&mut self) -> Result<(), Fault> {
+        while self.filled < FIRST && self.fill()? {}
+        while header_at(&self.buffer[..self.filled]).is_none()
+            && self.filled < limits::ESXTOP_PREAMBLE
+            && self.fill()?
+        {}
+        let first = &self.buffer[..self.filled];
+        let Some(at) = header_at(first) else {
+            let Some(known) = what_is(first).filter(|k| k.reader != Some(sniff::Reader::Esxtop)) else {
+                let first = shown(&first[..first.len().min(40)]);
+                return Err(self.refused(&format!("it begins with {first:?}, not with \"{MAGIC} ...\"")));
+            };
+            let it = if self.input.is_compressed() { "the decompressed data" } else { "it" };
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!("{} is not a batch file of esxtop", self.name),
+            )
+            .because(format!("{it} is {}", known.name))
+            .help(known.help));
+        };
+        let before = &first[..at];
+        let before = before.strip_prefix(b"\xef\xbb\xbf").unwrap_or(before);
+        let lines = count(before, b'\n') as u64;
+        // A spreadsheet's own line, and empty ones, say nothing.
+        let is_silent = |line: &[u8]| line.trim_ascii().is_empty() || line.starts_with(b"sep=");
+        if before.split(|b| *b == b'\n').any(|line| !is_silent(line)) {
+            let lines = counted(lines, "line");
+            self.notes.push(format!("{}: vsteer leaves out {lines} before the header", self.name));
+        }
+        (self.line, self.byte, self.start) = (1 + lines, at as u64, at);
+        if self.buffer[at..self.filled].starts_with(b"\xef\xbb\xbf") {
+            (self.start, self.byte) = (at + 3, at as u64 + 3);
+        }
+        Ok(())
+    }
+
+    /// The length of the header: it ends with a line behind which a row begins, and outside of quotes if `by_quotes`.
+    fn header_end(&mut self, by_quotes: bool) -> Result<Option<usize>, Fault> {
+        let (mut quotes, mut at) = (0usize, self.start);
+        loop {
+            let found = memchr::memchr(b'\n', &self.buffer[at..self.filled]).map(|i| at + i);
+            let Some(newline) = found else {
+                let scanned = self.filled - self.start;
+                quotes += if by_quotes { count(&self.buffer[at..self.filled], b'"') } else { 0 };
+                if !self.fill()? {
+                    return Ok(None);
+                }
+                at = self.start + scanned;
+                continue;
+            };
+            quotes += if by_quotes { count(&self.buffer[at..newline], b'"') } else { 0 };
+            let next = newline + 1 - self.start;
+            while self.filled - self.start < next + TIME && self.fill()? {}
+            let after = &self.buffer[self.start + next..self.filled];
+            if (!by_quotes || quotes % 2 == 0) && is_row(after) {
+                return Ok(Some(next));
+            }
+            at = self.start + next;
+        }
+    }
+
+    /// The length of the header if no row begins with a date: the next line has as many cells. So a file whose times
+    /// are not valid is refused for its times.
+    fn unproven_end(&self, rest: &[u8]) -> Option<usize> {
+        let end = memchr::memchr(b'\n', rest)? + 1;
+        let next = rest[end..].split(|b| *b == b'\n').next()?;
+        let cells = count(&rest[..end], self.dialect.separator);
+        (cells > 0 && count(next, self.dialect.separator) == cells).then_some(end)
+    }
+
+    /// Why the rest of compressed data could not be read.
+    pub(super) fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
     }
 
     /// The next row; skips empty lines.
@@ -186,7 +260,7 @@ impl Rows {
             };
             let quoted = rest.first() == Some(&b'"');
             let before = rest[..i].strip_suffix(b"\r").unwrap_or(&rest[..i]).last();
-            if quoted && !matches!(before, Some(b'"' | b',') | None) {
+            if quoted && before.is_some_and(|b| *b != b'"' && *b != self.dialect.separator) {
                 (seen, lines) = (i + 1, lines + 1);
                 continue;
             }
@@ -213,8 +287,8 @@ impl Rows {
             self.more += 1;
             return;
         }
-        let (line, byte) = (row.line, row.byte + offset as u64);
-        self.notes.push(format!("{}, line {line}, byte {byte}: {why}", self.name));
+        let place = self.place(row.line, row.byte + offset as u64);
+        self.notes.push(format!("{}, {place}: {why}", self.name));
     }
 
     /// The notes about rows and cells that were left out.
@@ -229,14 +303,19 @@ fn without_end(row: &[u8]) -> &[u8] {
     row.strip_suffix(b"\r").unwrap_or(row)
 }
 
+/// How many bytes show whether the header is at the start.
+const FIRST: usize = 64;
 /// The length of a quoted time.
 const TIME: usize = 21;
 
 /// Does a row begin here? A row begins with a time: `"11/24/2026 08:00:00"`.
 fn is_row(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\"").unwrap_or(bytes);
-    let date = bytes.iter().take_while(|b| b.is_ascii_digit() || **b == b'/').count();
-    (8..=10).contains(&date) && count(&bytes[..date], b'/') == 2
+    let Some(separator) = bytes.iter().find(|b| !b.is_ascii_digit()).filter(|b| b"/.-".contains(b)) else {
+        return false;
+    };
+    let date = bytes.iter().take_while(|b| b.is_ascii_digit() || *b == separator).count();
+    (8..=10).contains(&date) && count(&bytes[..date], *separator) == 2
 }
 
 /// Bytes as text for people.

@@ -12,8 +12,9 @@
 //!
 //! GAP(esxtop-tools): no tool of VMware has opened such a file yet.
 
-use super::clock;
-use super::columns::{CPU, MEMBERS, RUN, is_own};
+use super::columns::{CPU, MEMBERS, RUN};
+use super::own::is_own;
+use super::times;
 use crate::folder::Recording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -263,7 +264,7 @@ pub fn samples(configs: &[&HostConfig], batches: &[Batch], to: &mut impl Write) 
     let whole = batches.iter().all(|b| wall_ns(b).is_multiple_of(APART_NS));
     let at = |b: &Batch| {
         let fraction = if whole { String::new() } else { format!(".{:03}", wall_ns(b) / 1_000_000 % 1000) };
-        clock::text(wall_ns(b)) + &fraction
+        times::text(wall_ns(b)) + &fraction
     };
     to.write_all(plan.row(at(first), None, first).as_bytes())?;
     let mut before = first;
