@@ -206,6 +206,19 @@ fn of_apache() -> Vec<Input> {
         input("apache, read as nginx", apache, Then::Refused("fits these lines: apache-combined"))
             .of("nginx"),
         input("no log at all", |r| format!("line {}", r.i), Then::Refused("cannot recognise the format")),
+        input("a ZIP archive", |_| "PK\u{3}\u{4}\u{14}\0".to_owned(), Then::Refused("it is a ZIP archive")),
+        input("a PDF document", |_| "%PDF-1.7\n%\u{e2}".to_owned(), Then::Refused("it is a PDF document"))
+            .changed(|b| b.into_iter().filter(|b| *b != 0xc3).collect()),
+        input(
+            "an HTML page",
+            |_| "<!DOCTYPE html><title>Log in</title>".to_owned(),
+            Then::Refused("it is an HTML page"),
+        ),
+        input(
+            "a batch file of esxtop",
+            |_| r#""(PDH-CSV 4.0) (UTC)(0)","\\esx\Group Cpu(1:vm)\% Ready""#.to_owned(),
+            Then::Refused("batch file of esxtop"),
+        ),
         input("nothing", |_| String::new(), Then::Refused("holds no request")),
     ]
 }

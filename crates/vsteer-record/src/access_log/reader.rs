@@ -11,7 +11,7 @@
 use super::fit::Layout;
 use super::{MS, Raw, SECOND, Said, Sure, US};
 use crate::unit::Unit;
-use crate::{files, packed};
+use crate::{files, packed, sniff};
 use serde::Serialize;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,8 @@ impl Reader {
             Err(fault) => return Err(fault),
         };
         let lines: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
-        Reader::of_lines(&file.display().to_string(), said, &lines)
+        let reader = Reader::of_lines(&file.display().to_string(), said, &lines);
+        reader.map_err(|fault| if said.format.is_some() { fault } else { named(file, &lines, fault) })
     }
 
     /// The same from the first lines of the log `name`.
@@ -140,6 +141,21 @@ impl Reader {
         let found = units.filter(|ns| *ns < SECOND || requests.len() >= TELL_RESOLUTION).find(divides);
         // Dates of Apache and nginx have whole seconds, also if there are few of them.
         found.filter(|_| !requests.is_empty())
+    }
+}
+
+/// The fault of a file that is no log, if it is something else that vsteer knows.
+fn named(file: &Path, lines: &[&[u8]], fault: Fault) -> Fault {
+    let Ok(Some(known)) = sniff::file(file) else { return fault };
+    // Text may be a log that lacks something, which the fault says better.
+    let is_text =
+        lines.first().is_some_and(|line| std::str::from_utf8(line).is_ok() && !line.starts_with(b"<"));
+    let is_other = known.reader.is_some() || !is_text && !lines.is_empty();
+    let what = format!("{} is not an access log", file.display());
+    if is_other {
+        Fault::new(FaultKind::BadInput, what).because(format!("it is {}", known.name)).help(known.help)
+    } else {
+        fault
     }
 }
 

@@ -15,8 +15,16 @@ const BEGINS: &[(&str, &str, &str)] = &[
     ("-----begin ", "a certificate or key", "give vsteer a recording, and keep keys away from it"),
     ("version https://git-lfs", "a pointer of Git LFS", "fetch the file itself: git lfs pull"),
     ("#!", "a script", "run the script; give vsteer what it records"),
-    ("# help ", "metrics of Prometheus", "vsteer reads them from the service: --scrape URL"),
-    ("# type ", "metrics of Prometheus", "vsteer reads them from the service: --scrape URL"),
+    (
+        "# help ",
+        "metrics of Prometheus",
+        "put saved scrapes into a folder: vsteer estimate VM=FOLDER --histogram NAME",
+    ),
+    (
+        "# type ",
+        "metrics of Prometheus",
+        "put saved scrapes into a folder: vsteer estimate VM=FOLDER --histogram NAME",
+    ),
 ];
 
 const VCENTER: &str =
