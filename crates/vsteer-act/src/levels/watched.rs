@@ -40,8 +40,8 @@ pub(super) struct Watched {
 
 #[derive(Debug)]
 enum By {
-    Log(Followed),
-    Histogram(Scraped),
+    Log(Box<Followed>),
+    Histogram(Box<Scraped>),
 }
 
 /// A log that is followed.
@@ -88,7 +88,7 @@ impl Watched {
     /// As for reading a log or asking a server; `NothingThere` for a histogram that is not there.
     pub fn new(source: &Source) -> Result<Watched, Fault> {
         let by = match source {
-            Source::Log { file, format } => By::Log(Followed::new(file, format.as_deref())?),
+            Source::Log { file, format } => By::Log(Box::new(Followed::new(file, format.as_deref())?)),
             Source::Metrics { place, histogram } => {
                 let page = place.fetch(limits::SCRAPE_TIME)?;
                 let scrape = Scrape::read(&page.bytes, histogram, None).map_err(|f| of_place(place, f))?;
@@ -99,7 +99,7 @@ impl Watched {
                         "{histogram}: vsteer assumes that its times are seconds; neither its name nor the scrape tells the unit"
                     ));
                 }
-                By::Histogram(Scraped {
+                By::Histogram(Box::new(Scraped {
                     place: place.clone(),
                     histogram: histogram.clone(),
                     last: Some((page.unix_ns, scrape)),
@@ -107,7 +107,7 @@ impl Watched {
                     lots: Vec::new(),
                     resets: 0,
                     notes,
-                })
+                }))
             }
         };
         Ok(Watched { by, ended: Vec::new(), fault: None })
