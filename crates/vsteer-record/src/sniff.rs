@@ -23,6 +23,8 @@ pub struct Known {
     pub help: String,
     /// The reader of vsteer that reads it as it is.
     pub reader: Option<Reader>,
+    /// Recognised by its words, and not by the mark of a format.
+    pub is_text: bool,
 }
 
 /// A reader of vsteer.
@@ -38,7 +40,7 @@ pub enum Reader {
 
 impl Known {
     fn new(name: impl Into<String>, help: impl Into<String>) -> Known {
-        Known { name: name.into(), help: help.into(), reader: None }
+        Known { name: name.into(), help: help.into(), reader: None, is_text: false }
     }
 
     fn read_by(self, reader: Reader) -> Known {
@@ -119,7 +121,7 @@ pub fn what_is(first: &[u8]) -> Option<Known> {
             "copy or record the file again: its space was reserved, but nothing was written",
         ));
     }
-    utf16(first).or_else(|| text::what_is(first))
+    utf16(first).or_else(|| text::what_is(first).map(|known| Known { is_text: true, ..known }))
 }
 
 /// Does the file begin with this mark? A mark of letters alone may also be the first word of a text.

@@ -223,8 +223,10 @@ mod tests {
     #[test]
     fn metrics_are_read() {
         let sla = Sla::parse(METRICS).unwrap();
-        let [Source::Metrics { place: http, histogram: web }, Source::Metrics { place: file, histogram: db }] =
-            &sla.sources[..]
+        let [
+            Source::Metrics { place: http, histogram: web, .. },
+            Source::Metrics { place: file, histogram: db, unit },
+        ] = &sla.sources[..]
         else {
             panic!("{:?}", sla.sources)
         };
@@ -236,6 +238,7 @@ mod tests {
             (file, db.to_string()),
             (&Place::File("/l/db.prom".into()), r#"m_seconds{job="db"}"#.into())
         );
+        assert_eq!(*unit, None);
         // Two VMs behind one server, distinguished by labels.
         assert!(Sla::parse(&METRICS.replace("/l/db.prom", "http://h:9100/metrics")).is_ok());
     }
@@ -283,7 +286,7 @@ mod tests {
             ("metrics = \"http://h:9100/metrics\"", "", "neither log nor metrics"),
             ("labels", "log = \"/l/web\"\nlabels", "both log and metrics"),
             ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "apply to metrics, not to a log"),
-            ("labels", "format = \"json\"\nlabels", "format, unit and zone apply to a log"),
+            ("labels", "format = \"json\"\nlabels", "format and zone apply to a log"),
             ("histogram = \"m_seconds\"", "", "no histogram is named"),
             ("\"m_seconds\"", "\"m seconds\"", "is not a histogram: write NAME"),
             ("http://", "ftp://", "not ftp"),

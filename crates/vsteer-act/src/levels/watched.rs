@@ -19,6 +19,7 @@ use vsteer_host::follow::Follower;
 use vsteer_host::scrape::Place;
 use vsteer_record::access_log::{Line, Reader, Said};
 use vsteer_record::prometheus::{Histogram, Scrape};
+use vsteer_record::unit::Unit;
 use vsteer_sla::histogram::{self, Lots};
 
 /// With at least this many requests in a period, the end of a log shows how late its lines are written.
@@ -40,8 +41,8 @@ pub(super) struct Watched {
 
 #[derive(Debug)]
 enum By {
-    Log(Followed),
-    Histogram(Scraped),
+    Log(Box<Followed>),
+    Histogram(Box<Scraped>),
 }
 
 /// A log that is followed.
@@ -59,6 +60,8 @@ struct Followed {
 struct Scraped {
     place: Place,
     histogram: Histogram,
+    /// As the person said it.
+    unit: Option<Unit>,
     /// The last scrape and its time; `None` if the next one must not be compared with it.
     last: Option<(u64, Scrape)>,
     /// All requests that ended since then are known, ns since 1970.
@@ -88,10 +91,10 @@ impl Watched {
     /// As for reading a log or asking a server; `NothingThere` for a histogram that is not there.
     pub fn new(source: &Source) -> Result<Watched, Fault> {
         let by = match source {
-            Source::Log { file, said } => By::Log(Followed::new(file, said)?),
-            Source::Metrics { place, histogram } => {
+            Source::Log { file, said } => By::Log(Box::new(Followed::new(file, said)?)),
+            Source::Metrics { place, histogram, unit } => {
                 let page = place.fetch(limits::SCRAPE_TIME)?;
-                let scrape = Scrape::read(&page.bytes, histogram, None).map_err(|f| of_place(place, f))?;
+                let scrape = Scrape::read(&page.bytes, histogram, *unit).map_err(|f| of_place(place, f))?;
                 scrape.checked().map_err(|f| of_place(place, f))?;
                 let mut notes: Vec<String> = scrape.passed_over().into_iter().collect();
                 if scrape.assumes_seconds() {
@@ -99,15 +102,16 @@ impl Watched {
                         "{histogram}: vsteer assumes that its times are seconds; neither its name nor the scrape tells the unit"
                     ));
                 }
-                By::Histogram(Scraped {
+                By::Histogram(Box::new(Scraped {
                     place: place.clone(),
                     histogram: histogram.clone(),
+                    unit: *unit,
                     last: Some((page.unix_ns, scrape)),
                     from_ns: page.unix_ns,
                     lots: Vec::new(),
                     resets: 0,
                     notes,
-                })
+                }))
             }
         };
         Ok(Watched { by, ended: Vec::new(), fault: None })
@@ -251,7 +255,7 @@ impl Scraped {
         let page = self.place.fetch(limit)?;
         let at_ns = page.unix_ns;
         let of_place = |f| of_place(&self.place, f);
-        let now = Scrape::read(&page.bytes, &self.histogram, None).map_err(of_place)?;
+        let now = Scrape::read(&page.bytes, &self.histogram, self.unit).map_err(of_place)?;
         match &self.last {
             // Nobody has written the file since the last look.
             Some((before_ns, _)) if *before_ns >= at_ns => return Ok(()),

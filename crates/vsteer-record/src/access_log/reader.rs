@@ -148,9 +148,8 @@ impl Reader {
 fn named(file: &Path, lines: &[&[u8]], fault: Fault) -> Fault {
     let Ok(Some(known)) = sniff::file(file) else { return fault };
     // Text may be a log that lacks something, which the fault says better.
-    let is_text =
-        lines.first().is_some_and(|line| std::str::from_utf8(line).is_ok() && !line.starts_with(b"<"));
-    let is_other = known.reader.is_some() || !is_text && !lines.is_empty();
+    let is_markup = lines.first().is_some_and(|line| line.starts_with(b"<"));
+    let is_other = known.reader.is_some() || is_markup || !known.is_text && !lines.is_empty();
     let what = format!("{} is not an access log", file.display());
     if is_other {
         Fault::new(FaultKind::BadInput, what).because(format!("it is {}", known.name)).help(known.help)

@@ -6,6 +6,7 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::scrape::Place;
 use vsteer_record::access_log::{Format, Said, zone};
 use vsteer_record::prometheus::Histogram;
+use vsteer_record::unit::Unit;
 
 /// The source of a VM's requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +24,8 @@ pub enum Source {
         place: Place,
         /// Name and labels of the histogram.
         histogram: Histogram,
+        /// Unit of its bounds and sum; `None`: as its name or the scrape says.
+        unit: Option<Unit>,
     },
 }
 
@@ -53,8 +56,8 @@ impl Source {
                 Err(bad("histogram and labels apply to metrics, not to a log", "leave them out"))
             }
             (Some(file), None) => Ok(Source::Log { file: file.clone(), said: said(vm).map_err(named)? }),
-            (None, Some(_)) if vm.format.is_some() || vm.unit.is_some() || vm.zone.is_some() => {
-                Err(bad("format, unit and zone apply to a log, not to metrics", "leave them out"))
+            (None, Some(_)) if vm.format.is_some() || vm.zone.is_some() => {
+                Err(bad("format and zone apply to a log, not to metrics", "leave them out"))
             }
             (None, Some(metrics)) => {
                 let text = vm.histogram.as_ref().ok_or_else(|| {
@@ -67,7 +70,8 @@ impl Source {
                     bad(&format!("histogram: {why}"), "write the name as in a Prometheus query")
                 })?;
                 histogram.labels.extend(vm.labels.clone().unwrap_or_default());
-                Ok(Source::Metrics { place: Place::parse(metrics).map_err(named)?, histogram })
+                let unit = said(vm).map_err(named)?.unit;
+                Ok(Source::Metrics { place: Place::parse(metrics).map_err(named)?, histogram, unit })
             }
         }
     }

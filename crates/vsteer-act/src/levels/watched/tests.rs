@@ -44,7 +44,11 @@ impl Page {
 }
 
 fn metrics(place: &str) -> Source {
-    Source::Metrics { place: Place::parse(place).unwrap(), histogram: "m_seconds".parse().unwrap() }
+    Source::Metrics {
+        place: Place::parse(place).unwrap(),
+        histogram: "m_seconds".parse().unwrap(),
+        unit: None,
+    }
 }
 
 fn look(watched: &mut Watched) {
@@ -215,7 +219,8 @@ fn what_is_assumed_is_told_once() {
     let text = std::fs::read_to_string(&page.file).unwrap().replace("m_seconds", "m");
     std::fs::write(&page.file, format!("<pre>\n{text}")).unwrap();
     let place = Place::parse(page.file.to_str().unwrap()).unwrap();
-    let mut watched = Watched::new(&Source::Metrics { place, histogram: "m".parse().unwrap() }).unwrap();
+    let mut watched =
+        Watched::new(&Source::Metrics { place, histogram: "m".parse().unwrap(), unit: None }).unwrap();
     let notes = watched.notes();
     assert!(
         notes.len() == 2 && notes[0].contains("passed over 1 line of other metrics (line 1"),
