@@ -19,7 +19,7 @@ use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_record::{Recording, esxtop};
+use vsteer_record::{Recording, esxtop, sniff};
 
 /// A stretch of samples with what is needed to understand them.
 pub struct Stretch {
@@ -107,20 +107,18 @@ fn live(_: &Window) -> Result<Stretch, Fault> {
 /// Reads a recording and says on standard error what of it was not whole.
 ///
 /// # Errors
-/// As [`Recording::open`]; for a file as [`esxtop::read`] where it begins as esxtop's do, and else, taken for a trace of
-/// Xen's.
+/// `NothingThere` if the path does not exist. For a folder as [`Recording::open`], for a batch file as [`esxtop::read`].
+/// A file of another kind is named as what it is, and otherwise taken for a trace of Xen's.
 pub fn read(folder: &Path) -> Result<Recording, Fault> {
     let recording = if folder.is_file() && esxtop::is_one(folder) {
         let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
-    } else if folder.is_file() && is_text(folder) {
-        return Err(Fault::new(FaultKind::BadInput, format!("{} is not a recording", folder.display()))
-            .because("it is a text file, but not one of `esxtop -b`")
-            .help(
-                "give a folder of `vsteer record`, a batch file of `esxtop -b`, or a trace of `xentrace`",
-            ));
     } else if folder.is_file() {
+        check_kind(folder)?;
         xentrace(folder)?
+    } else if !folder.exists() {
+        return Err(Fault::new(FaultKind::NothingThere, format!("{} does not exist", folder.display()))
+            .help("name a folder that `vsteer record -o NAME` made, or a batch file of `esxtop -b`"));
     } else {
         Recording::open(folder)?
     };
@@ -128,6 +126,21 @@ pub fn read(folder: &Path) -> Result<Recording, Fault> {
         crate::text::note(note);
     }
     Ok(recording)
+}
+
+/// Refuses a file that is certainly not a trace of Xen, and says what it is.
+fn check_kind(file: &Path) -> Result<(), Fault> {
+    let not_one = || Fault::new(FaultKind::BadInput, format!("{} is not a recording", file.display()));
+    match sniff::file(file)? {
+        Some(known) if known.reader == Some(sniff::Reader::XenTrace) => Ok(()),
+        Some(known) => Err(not_one().because(format!("it is {}", known.name)).help(known.help)),
+        None if is_text(file) => {
+            let help =
+                "give a folder of `vsteer record`, a batch file of `esxtop -b`, or a trace of `xentrace`";
+            Err(not_one().because("it is a text file, but not one of `esxtop -b`").help(help))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Does the file begin as text? A trace of Xen is binary from its first record on.

@@ -20,7 +20,7 @@ fn refused(words: &[&str], code: i32, told: &str) {
 fn what_is_not_a_recording_has_no_marks() {
     let dir = tempfile::tempdir().unwrap();
     let (nowhere, empty) = (dir.path().join("nowhere"), dir.path().to_string_lossy().into_owned());
-    refused(&["replay", &nowhere.to_string_lossy(), "--marks"], 3, "manifest.json");
+    refused(&["replay", &nowhere.to_string_lossy(), "--marks"], 3, "does not exist");
     refused(&["replay", &empty, "--marks", "--json"], 3, "manifest.json");
 }
 
