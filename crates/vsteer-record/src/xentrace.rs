@@ -11,6 +11,7 @@
 //! Left out: events other than runstate changes, which are only counted; traces of a big-endian host.
 
 pub mod account;
+mod order;
 
 use std::collections::BTreeMap;
 use vsteer_core::{Fault, FaultKind};
@@ -208,8 +209,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
         Record::Other => trace.others += 1,
     })?;
     trace.cut = reader.is_cut();
-    // The sort is stable, so changes with the same time keep their order.
-    trace.changes.sort_by_key(|c| c.ticks);
+    order::sort(&mut trace.changes);
     Ok(trace)
 }
 

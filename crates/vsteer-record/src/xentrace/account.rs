@@ -13,7 +13,7 @@
 //!
 //! Left out: why a vCPU blocked.
 
-use super::{Change, IDLE_DOMAIN, Record, Runstate};
+use super::{Change, IDLE_DOMAIN, Record, Runstate, order};
 use places::{NONE, Places};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
@@ -304,8 +304,7 @@ impl Accounts {
 
     /// Counts everything up to `to`, ticks. Later calls cannot change that part.
     pub fn settle_to(&mut self, to: u64) {
-        // The sort is stable, so changes with the same time keep their order.
-        self.held.sort_by_key(|c| c.ticks);
+        order::sort(&mut self.held);
         let old = self.held.partition_point(|c| c.ticks <= to);
         let mut held = std::mem::take(&mut self.held);
         for change in held.drain(..old) {
@@ -443,9 +442,14 @@ impl Accounts {
         vcpu.woken = false;
         match c.to {
             Runstate::Running => {
+                // If the end of its run elsewhere was lost, it no longer runs there.
+                let left = vcpu.ran_on.filter(|before| *before != c.pcpu);
                 vcpu.dispatches += 1;
                 vcpu.migrations += u64::from(vcpu.ran_on.is_some_and(|before| before != c.pcpu));
                 (vcpu.pcpu, vcpu.ran_on) = (Some(c.pcpu), Some(c.pcpu));
+                if let Some(before) = left.filter(|before| self.on(*before) == at as u32) {
+                    self.leaves(before);
+                }
                 self.runs(c.pcpu, at as u32);
             }
             Runstate::Runnable => {
