@@ -3,10 +3,11 @@
 //! the log's time, if both clocks are known. Otherwise the whole log is reported.
 //!
 //! **Untried** with a real Horizon or Citrix: the tests use files made by hand in the documented format. A
-//! localised Windows may use other counter names, which then count as unknown. Left out: the text logs of
-//! both products, because no format is published.
+//! localised Windows may use other counter names, which then count as unknown; the fault says which language was
+//! found (language.rs). Left out: the text logs of both products, because no format is published.
 
 mod counters;
+mod language;
 mod pdh;
 
 use crate::quality::row::Row;
@@ -61,6 +62,8 @@ pub struct Log {
     pub between_unix_s: Option<[f64; 2]>,
     /// The number of ignored columns with unknown counters.
     pub unknown_columns: usize,
+    /// Rows and cells that were left out, and why.
+    pub notes: Vec<String>,
     /// What the log says beside each run, if their times overlap; otherwise one entry for the whole log.
     pub beside: Vec<Beside>,
 }
@@ -78,19 +81,53 @@ pub fn read(file: &Path, rows: &[Row]) -> Result<Log, Fault> {
     }
     let bytes = std::fs::read(file).map_err(told)?;
     // User names may be in the machine's own code page.
-    let text = utf16(&bytes).unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text_of(&bytes);
     of(&file.display().to_string(), &text, rows).map_err(|mut why| {
         why.what = format!("{}: {}", file.display(), why.what);
         why
     })
 }
 
-/// PowerShell's redirection writes UTF-16.
-fn utf16(bytes: &[u8]) -> Option<String> {
-    let words = bytes.strip_prefix(&[0xff, 0xfe])?.chunks_exact(2);
-    let words: Vec<u16> = words.map(|w| u16::from_le_bytes([w[0], w[1]])).collect();
-    Some(String::from_utf16_lossy(&words))
+/// PowerShell's redirection writes UTF-16, with a mark in front.
+fn text_of(bytes: &[u8]) -> String {
+    let is_big = bytes.starts_with(&[0xfe, 0xff]);
+    if !is_big && !bytes.starts_with(&[0xff, 0xfe]) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let word = |w: &[u8]| {
+        let pair = [w[0], w[1]];
+        if is_big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) }
+    };
+    String::from_utf16_lossy(&bytes[2..].chunks_exact(2).map(word).collect::<Vec<u16>>())
 }
+
+/// The fault for a log without a counter that vsteer knows.
+fn none_known(table: &pdh::Table) -> Fault {
+    let (columns, lines) = (table.counters.len(), table.lines.len());
+    let what = format!("no counter of Horizon's or Citrix's among {columns} columns, {lines} lines");
+    let fault = Fault::new(FaultKind::BadInput, what);
+    if lines == 0 {
+        return fault.because("the log has no line of values").help(LOG_AGAIN);
+    }
+    match language::of(table) {
+        language::Names::English => {
+            fault.because("its names are English, but of other counters").help(LOG_AGAIN)
+        }
+        language::Names::Other(language, name) => fault
+            .because(format!(
+                "its names are not English, but {language} ({name:?}); vsteer knows the English names"
+            ))
+            .help(IN_ENGLISH),
+        language::Names::Unknown => fault
+            .because(
+                "vsteer knows none of its names; a localised Windows may have names that are not English",
+            )
+            .help(IN_ENGLISH),
+    }
+}
+
+const LOG_AGAIN: &str = r#"typeperf -f CSV -si 1 -o FILE "\VMware Blast Session Counters(*)\*" "\VMware Blast Imaging Counters(*)\*" "\ICA Session(*)\*""#;
+const IN_ENGLISH: &str = r"log again on a Windows whose display language is English (typeperf -f CSV -si 1 -o FILE COUNTERS), or write the English names into the first line: the registry has both by number, HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion\Perflib\009 (English) and Perflib\CurrentLanguage";
 
 fn of(file: &str, text: &str, rows: &[Row]) -> Result<Log, Fault> {
     let table = pdh::read(text)?;
@@ -101,14 +138,7 @@ fn of(file: &str, text: &str, rows: &[Row]) -> Result<Log, Fault> {
         .filter_map(|(i, c)| c.as_ref().and_then(|c| Some((i, c, counters::known(c)?))))
         .collect();
     if columns.is_empty() || table.lines.is_empty() {
-        let what = format!(
-            "no counter of Horizon's or Citrix's among {} columns, {} lines",
-            table.counters.len(),
-            table.lines.len()
-        );
-        return Err(Fault::new(FaultKind::BadInput, what)
-            .because("counters are known by the names that an English Windows gives them; a localised one may have others")
-            .help(r#"typeperf -f CSV -si 1 -o FILE "\VMware Blast Session Counters(*)\*" "\VMware Blast Imaging Counters(*)\*" "\ICA Session(*)\*""#));
+        return Err(none_known(&table));
     }
     let over = |from: f64, until: f64| -> Vec<Told> {
         columns.iter().filter_map(|(i, c, k)| of_column(&table, *i, c, k, from, until)).collect()
@@ -137,6 +167,7 @@ fn of(file: &str, text: &str, rows: &[Row]) -> Result<Log, Fault> {
         samples: table.lines.len(),
         between_unix_s: table.knows_zone.then_some(times),
         unknown_columns: table.counters.len() - columns.len(),
+        notes: table.notes.clone(),
         beside,
     })
 }
@@ -193,6 +224,9 @@ pub fn table(logs: &[Log]) -> String {
             log.samples,
             log.unknown_columns
         );
+        for note in &log.notes {
+            let _ = writeln!(text, "  {note}");
+        }
         for beside in &log.beside {
             let _ = match &beside.codec {
                 Some(codec) => {

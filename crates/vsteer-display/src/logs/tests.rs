@@ -3,6 +3,8 @@
 
 use super::*;
 
+mod corpus;
+
 const LOG: &str = include_str!("testlog.csv");
 
 /// A run that begins this long after the log, s.
@@ -64,8 +66,11 @@ fn without_a_common_clock_the_whole_is_told_by_itself() {
 
 #[test]
 fn a_log_without_a_known_counter_is_told_of_with_the_way_to_one() {
-    let foreign =
-        LOG.replace("VMware Blast", "Explosion de VMware").replace("ICA", "ACI").replace("VM Proc", "Proc");
+    let foreign = LOG
+        .replace("VMware Blast", "Explosion de VMware")
+        .replace("ICA", "ACI")
+        .replace("VM Proc", "Proc")
+        .replace(r"\Processor(", r"\Xyz(");
     let why = of("log", &foreign, &[]).unwrap_err().to_string();
     assert!(why.contains("localised") && why.contains("typeperf"), "{why}");
 }
