@@ -4,7 +4,8 @@
 //! Ready` includes `% Max Limited`; this file separates the two.
 //!
 //! If a world's row lacks a value, or its states show that it has ended, the sample leaves the world out. The
-//! model counts only intervals with the world at both ends. If a counter lacks a value in most rows, vsteer counts
+//! model counts only intervals with the world at both ends. GAP(bad-cell): so one cell costs its world two intervals,
+//! and a sum over the rest is right. If a counter lacks a value in most rows, vsteer counts
 //! the world without that counter ([`Account::give_up`]): a file may have `-0.03` in every row of one column.
 
 use super::columns::{

@@ -145,6 +145,12 @@ impl Rows {
         let cells = header::cells(without_end(bytes), self.dialect.separator).ok_or_else(|| {
             self.refused(&format!("the header names over {} columns", header::COLUMNS_MOST))
         })?;
+        if std::str::from_utf8(bytes).is_err() {
+            self.notes.push(format!(
+                "{}: names are not in UTF-8: vsteer shows \u{fffd} for what it cannot read",
+                self.name
+            ));
+        }
         self.line += count(bytes, b'\n') as u64;
         self.byte += end as u64;
         self.start += end;

@@ -278,6 +278,20 @@ fn doubtful_headers_have_a_note() {
     assert!(saved.notes.iter().any(|n| n.contains("16384 columns")), "{:?}", saved.notes);
 }
 
+/// A spreadsheet saves names in its machine's own code page. The numbers are right all the same.
+#[test]
+fn names_in_another_code_page_have_a_note() {
+    let place = Place::new();
+    let content = contents().into_iter().find(|c| c.name == "odd names").unwrap();
+    let text = PLAIN.text(&cells(&content));
+    let latin1: Vec<u8> = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let saved = place.read(&latin1).unwrap();
+    assert!(saved.notes.iter().any(|n| n.contains("not in UTF-8")), "{:?}", saved.notes);
+    let model = model_of(&saved);
+    let odd = model.vms.iter().find(|vm| vm.name.starts_with('w') && vm.name.contains('\u{fffd}')).unwrap();
+    assert!((odd.vcpus.wait.unwrap() - content.mean(1, 2, &[])).abs() < 1e-7);
+}
+
 /// Times without seconds: the interval shows where enough rows do, and is assumed otherwise. Shares are right in any case.
 #[test]
 fn an_interval_that_does_not_show_is_assumed() {
