@@ -1,4 +1,4 @@
-//! Any bytes after the first words of a batch file of esxtop are read or refused. No counter falls, no time runs back, and
+//! Any bytes after the first words of a batch file of esxtop are read or refused. Behind a byte 1, so is a whole file. No counter falls, no time runs back, and
 //! what was read can be written and read again.
 
 use std::io::Cursor;
@@ -12,8 +12,10 @@ fn opened(bytes: Vec<u8>) -> Option<Reader> {
 }
 
 pub fn run(bytes: &[u8]) -> bool {
-    let mut text = b"\"(PDH-CSV 4.0) (UTC)(0)\",".to_vec();
-    text.extend_from_slice(bytes);
+    let text = match bytes {
+        [1, whole @ ..] => whole.to_vec(),
+        rest => [b"\"(PDH-CSV 4.0) (UTC)(0)\",", rest].concat(),
+    };
     let Some(mut reader) = opened(text) else { return false };
     let mut batches = Vec::new();
     while let Ok(Some(batch)) = reader.sample() {
@@ -69,7 +71,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .extend(["Group Memory(7:a)\\Memory Size MBytes".into(), "Physical Cpu(_Total)\\% Util Time".into()]);
     let memory = ["Group Cpu(7:a)\\Members", "Group Memory(7:a)\\Numa % Local"].map(str::to_owned);
     let groups = [all("Group Cpu(1:idle)"), all("Group Cpu(2:system)"), all("Group Cpu(12:web 2)")].concat();
+    let german = "\u{feff}sep=;\r\n(PDH-CSV 4.0) (UTC)(0);\\\\h\\Group Cpu(7:web)\\% Run\r\n24.11.2026 08:00;1,5\r\n24.11.2026 08:00;2\r\n";
+    let doubled = "hello\n\"(PDH-CSV 4.0) (UTC)(0)\",\"\\\\\\\\h\\\\Group Cpu(7:web)\\\\% Run\"\n\"2026-11-24T08:00:00Z\",\"1,50\"\n";
+    let wide = german.encode_utf16().flat_map(u16::to_le_bytes);
     vec![
+        [&[1], german.as_bytes()].concat(),
+        [&[1], doubled.as_bytes()].concat(),
+        std::iter::once(1).chain(wide).collect(),
         file(&memory, &[("11/24/2026 08:00:00", "99.9"), ("11/24/2026 08:00:05", "-")]),
         file(&three.map(str::to_owned), &[("11/24/2026 08:00:00", "1"), ("11/24/2026 08:00:05", "2")]),
         file(

@@ -27,6 +27,7 @@ mod qmp;
 mod recording;
 mod scenario;
 mod service_levels;
+mod sniff;
 mod trigger;
 mod words;
 mod xen_listing;
@@ -72,6 +73,7 @@ targets!(
     recording,
     scenario,
     service_levels,
+    sniff,
     trigger,
     words,
     xen_listing,
