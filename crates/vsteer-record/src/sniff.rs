@@ -68,7 +68,7 @@ const MARKS: &[(&[u8], &str, &str)] = &[
     (b"\x04\x22\x4d\x18", "compressed by lz4", "decompress it first: lz4 -d FILE"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it first: 7z x FILE"),
     (b"Rar!\x1a\x07", "a RAR archive", "unpack it first: unrar x FILE"),
-    (b"%PDF-", "a PDF page", "give vsteer the data from which the page was made"),
+    (b"%PDF-", "a PDF document", "give vsteer the data from which it was made"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel or Word document", AS_CSV),
     (b"PAR1", "a Parquet table", "give vsteer the recording from which it was exported"),
     (b"ARROW1", "an Arrow table", "give vsteer the folder of the recording, not a file in it"),
@@ -101,7 +101,7 @@ pub fn what_is(first: &[u8]) -> Option<Known> {
     if first.starts_with(b"PK\x03\x04") || first.starts_with(b"PK\x05\x06") {
         return Some(zip(first));
     }
-    if let Some((_, name, help)) = MARKS.iter().find(|(mark, ..)| first.starts_with(mark)) {
+    if let Some((_, name, help)) = MARKS.iter().find(|(mark, ..)| is_marked(first, mark)) {
         return Some(Known::new(*name, *help));
     }
     if first.get(257..262) == Some(b"ustar") {
@@ -120,6 +120,12 @@ pub fn what_is(first: &[u8]) -> Option<Known> {
         ));
     }
     utf16(first).or_else(|| text::what_is(first))
+}
+
+/// Does the file begin with this mark? A mark of letters alone may also be the first word of a text.
+fn is_marked(first: &[u8], mark: &[u8]) -> bool {
+    let is_word = mark.iter().all(u8::is_ascii_alphanumeric);
+    first.starts_with(mark) && !(is_word && first.iter().take(64).all(text::is_text))
 }
 
 /// Something compressed by gzip: what is inside?

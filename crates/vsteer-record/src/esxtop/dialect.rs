@@ -19,10 +19,9 @@ pub(super) struct Dialect {
 /// Where the header begins within the first bytes of a file; `None` if there is none.
 pub(super) fn header_at(bytes: &[u8]) -> Option<usize> {
     let bytes = &bytes[..bytes.len().min(limits::ESXTOP_PREAMBLE)];
-    if begins(bytes) {
-        return Some(0);
-    }
-    memchr::memchr_iter(b'\n', bytes).map(|i| i + 1).find(|at| begins(&bytes[*at..]))
+    let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', bytes).map(|i| i + 1));
+    let behind_blanks = |at: usize| at + bytes[at..].iter().take_while(|b| **b == b' ').count();
+    starts.map(behind_blanks).find(|at| begins(&bytes[*at..]))
 }
 
 impl Dialect {
@@ -139,6 +138,7 @@ mod tests {
     fn the_header_is_found_behind_other_lines() {
         assert_eq!(header_at(b"\"(PDH-CSV 4.0) (UTC)(0)\""), Some(0));
         assert_eq!(header_at(b"sep=,\r\n\"(PDH-CSV 4.0) (UTC)(0)\""), Some(7));
+        assert_eq!(header_at(b"\n  (PDH-CSV 4.0)"), Some(3));
         assert_eq!(header_at(b"a \"(PDH-CSV 4.0)\"\n"), None, "not at the start of a line");
         assert_eq!(
             header_at(&[&b"x\n".repeat(limits::ESXTOP_PREAMBLE)[..], b"(PDH-CSV 4.0)"].concat()),

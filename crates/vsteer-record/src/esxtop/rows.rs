@@ -12,7 +12,7 @@ use super::cells::count;
 use super::dialect::{Dialect, header_at};
 use super::header::{self, MAGIC};
 use super::input::Input;
-use crate::sniff::what_is;
+use crate::sniff::{self, what_is};
 use std::io::{self, Read};
 use std::ops::Range;
 use vsteer_core::limits;
@@ -166,7 +166,7 @@ impl Rows {
         {}
         let first = &self.buffer[..self.filled];
         let Some(at) = header_at(first) else {
-            let Some(known) = what_is(first) else {
+            let Some(known) = what_is(first).filter(|k| k.reader != Some(sniff::Reader::Esxtop)) else {
                 let first = shown(&first[..first.len().min(40)]);
                 return Err(self.refused(&format!("it begins with {first:?}, not with \"{MAGIC} ...\"")));
             };

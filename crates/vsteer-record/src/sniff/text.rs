@@ -22,10 +22,14 @@ const BEGINS: &[(&str, &str, &str)] = &[
 const VCENTER: &str =
     "let vsteer ask the vCenter itself: vsteer diagnose --connect vsphere://USER@VCENTER/HOST";
 
+/// Can this byte stand in a text? Terminals' codes begin with an escape.
+pub(super) fn is_text(b: &u8) -> bool {
+    b.is_ascii_graphic() || b.is_ascii_whitespace() || *b >= 0x80 || *b == 0x1b
+}
+
 /// Recognises text; `None` if it is not text, or of no known kind.
 pub(super) fn what_is(first: &[u8]) -> Option<Known> {
     let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
-    let is_text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace() || *b >= 0x80 || *b == 0x1b;
     if !first.iter().all(is_text) {
         return None;
     }
@@ -44,7 +48,7 @@ pub(super) fn what_is(first: &[u8]) -> Option<Known> {
             "let esxtop write a batch file, without a terminal: esxtop -b -a > FILE",
         ));
     }
-    if text.starts_with('{') || text.starts_with('[') && !is_section(text) {
+    if is_json(text) {
         return Some(Known::new("JSON", "give a recording; a plan in JSON is for `vsteer apply`"));
     }
     if text.lines().take(5).any(|line| line.contains("CPU load average:") && line.contains("worlds")) {
@@ -53,11 +57,15 @@ pub(super) fn what_is(first: &[u8]) -> Option<Known> {
     table(text)
 }
 
-/// Does text that begins with a bracket begin with a line `[section]`?
-fn is_section(text: &str) -> bool {
-    let line = text.lines().next().unwrap_or_default().trim_end();
-    let inside = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).unwrap_or_default();
-    !inside.is_empty() && inside.bytes().all(|b| b.is_ascii_alphanumeric() || b"._- []".contains(&b))
+/// Does it begin as JSON does? A configuration file or a log may begin with a bracket too.
+fn is_json(text: &str) -> bool {
+    let mut marks = text.chars().filter(|c| !c.is_whitespace());
+    let next_is = |c: Option<char>, of: &[char]| c.is_none_or(|c| of.contains(&c));
+    match marks.next() {
+        Some('{') => next_is(marks.next(), &['"', '}']),
+        Some('[') => next_is(marks.next(), &['"', '{', ']']),
+        _ => false,
+    }
 }
 
 /// A table, by the separators of its first two lines, or one that its column names tell.

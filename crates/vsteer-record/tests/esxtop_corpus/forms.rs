@@ -93,6 +93,7 @@ fn rewritten() -> Vec<Form> {
         Form { name: "sep=, in front", before: "sep=,\r\n", ..PLAIN },
         Form { name: "sep=; in front", before: "sep=;\n", separator: ';', ..PLAIN },
         Form { name: "a mark and sep= in front", before: "\u{feff}sep=;\n", separator: ';', ..PLAIN },
+        Form { name: "blanks in front", before: "\n  ", ..PLAIN },
         Form { name: "a blank line in front", before: "\r\n", ..PLAIN },
         Form {
             name: "a banner in front",
