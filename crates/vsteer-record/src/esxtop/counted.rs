@@ -33,6 +33,7 @@ pub(super) struct Account {
     pub(super) there: [bool; CPU.len()],
     /// In how many rows on end each counter had no valid value.
     invalid_rows: [u8; CPU.len()],
+    was_lacking: bool,
     pub(super) counters: ThreadCounters,
     pub(super) worlds: Option<u32>,
     pub(super) seen: bool,
@@ -48,6 +49,7 @@ impl Account {
             has_column,
             there: has_column,
             invalid_rows: [0; CPU.len()],
+            was_lacking: false,
             counters: ThreadCounters::default(),
             worlds: None,
             seen: false,
@@ -81,9 +83,14 @@ impl Account {
     /// Does the row lack a value that it should have? A counter that lacks it too often is dropped.
     fn is_lacking(&mut self, values: &[f64]) -> bool {
         if self.invalid(values).next().is_none() {
-            self.invalid_rows = [0; CPU.len()];
+            // Almost every row is so: it must cost nothing more.
+            if self.was_lacking {
+                self.invalid_rows = [0; CPU.len()];
+            }
+            self.was_lacking = false;
             return false;
         }
+        self.was_lacking = true;
         if self.is_present(values) {
             let invalid: Vec<usize> = self.invalid(values).collect();
             for k in USED..=MIGRATES {
