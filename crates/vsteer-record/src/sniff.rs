@@ -130,12 +130,6 @@ fn is_marked(first: &[u8], mark: &[u8]) -> bool {
     first.starts_with(mark) && !(is_word && first.iter().take(64).all(text::is_text))
 }
 
-/// Does the file begin with this mark? A mark of letters alone may also be the first word of a text.
-fn is_marked(first: &[u8], mark: &[u8]) -> bool {
-    let is_word = mark.iter().all(u8::is_ascii_alphanumeric);
-    first.starts_with(mark) && !(is_word && first.iter().take(64).all(text::is_text))
-}
-
 /// Something compressed by gzip: what is inside?
 fn gzip(first: &[u8]) -> Known {
     let mut inside = Vec::new();
