@@ -275,7 +275,7 @@ mod tests {
             ("\"30s\"", "\"200ms\"", "too short"),
             ("rate", "rte", "rte"),
             ("format = \"nginx\"", "format = \"nix\"", "how long a request took"),
-            ("format = \"nginx\"", "unit = \"min\"", "unit: "),
+            ("format = \"nginx\"", "unit = \"day\"", "unit: "),
             ("format = \"nginx\"", "zone = \"Moon\"", "zone: "),
         ] {
             let fault = Sla::parse(&SLA.replacen(from, to, 1)).unwrap_err();

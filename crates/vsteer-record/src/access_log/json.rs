@@ -495,7 +495,7 @@ mod tests {
             ("time=a", "lacks"),
             ("a", "NAME=KEY"),
             ("time=,duration=b", "no key"),
-            ("time=a,duration=b:min", "not a unit"),
+            ("time=a,duration=b:day", "not a unit"),
             ("x=a,duration=b", "none of"),
         ] {
             assert!(text.parse::<Keys>().unwrap_err().contains(why), "{text}");

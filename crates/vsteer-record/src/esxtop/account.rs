@@ -3,7 +3,7 @@
 //! esxtop's value is a share of the interval, so the sum of value times interval is a cumulative counter. `%
 //! Ready` includes `% Max Limited`; this file separates the two.
 //!
-//! [`counted`](super::counted) counts one world, group or pCPU; here, they make a sample of the host.
+//! [`counted`](mod@super::counted) counts one world, group or pCPU; here, they make a sample of the host.
 
 use super::beside::{Beside, bytes};
 use super::clock::{Clock, ESXTOPS_OWN_NS};
