@@ -10,6 +10,8 @@
 //! Sources: Prometheus' "Exposition formats", "Histograms and summaries", "Metric and label naming",
 //! "Native Histograms"; OpenMetrics 1.0; github.com/prometheus/client_model.
 //!
+//! GAP(prometheus-server): histograms come from scrapes, saved or made by vsteer; a Prometheus server is not asked for a past time.
+//!
 //! Left out: summaries (their quantiles cannot be subtracted), scraping itself, values below 0; a counter that was
 //! reset and has grown beyond its former value, if the server does not say when it was created.
 

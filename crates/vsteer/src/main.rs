@@ -1,4 +1,6 @@
 //! The command line. Each command has one file under `command/`, which calls the crates that do the work.
+//!
+//! Without the feature `host` it reads files only. GAP(files-elsewhere): also that build is for Linux.
 
 mod cli;
 mod clock;
