@@ -98,7 +98,8 @@ build: deps-build
 build-demo: deps-demo build-guest
 	$(CARGO) build --locked -p vsteer -p vsteer-lab -p vsteer-libvirt
 
-# The live page of the service. Only this needs Node.js; a service that is built without it has no page.
+# The live page of the service. Only this needs Node.js, which comes from PyPI if the system has none that is new enough; a
+# service that is built without the page has none.
 page: deps-page
 	@tools/page.sh
 page-if-possible:

@@ -16,15 +16,9 @@ need() { # need PROGRAM-OR-FILE PACKAGE
 }
 
 case $purpose in
-docs | packages | release | test | all)
+docs | page | packages | release | test | all)
 	need python3 python3
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
-	;;
-esac
-case $purpose in
-page)
-	need node nodejs
-	need npm npm
 	;;
 esac
 # Debian's users have no /usr/sbin in their PATH, where libvirtd is.

@@ -39,6 +39,9 @@ pub const ESXTOP_PREAMBLE: usize = 64 << 10;
 pub const ESXTOP_HELD: usize = 64 << 20;
 /// The start of a file whose kind is not known. Bytes.
 pub const SNIFFED: usize = 64 << 10;
+/// The window of a Zstandard frame, which a decoder holds in memory. RFC 8878 asks decoders for 8 MiB, `zstd --long` uses 128 MiB.
+/// Bytes.
+pub const ZSTD_WINDOW: u64 = 128 << 20;
 /// A line of an access log. Servers limit a request to some kB. Bytes.
 pub const LOG_LINE: u64 = 1 << 20;
 /// Part of a log's lines that may be of another format without a word from the person: a line that a crash cut, a message of the

@@ -595,6 +595,20 @@ pub struct QuotaClocks {
 pub const SIMULATED: &str = "vsteer simulator, ";
 
 impl HostConfig {
+    /// A host without VMs, of which nothing else is known.
+    pub fn new(hostname: impl Into<String>, kernel: impl Into<String>, topology: Topology) -> HostConfig {
+        HostConfig {
+            hostname: hostname.into(),
+            machine_id: None,
+            kernel: kernel.into(),
+            topology,
+            cgroups: CgroupLayout::None,
+            contenders: Vec::new(),
+            scheduler: None,
+            vms: Vec::new(),
+        }
+    }
+
     /// Is it a host of `vsteer simulate`?
     pub fn is_simulated(&self) -> bool {
         self.kernel.starts_with(SIMULATED)

@@ -432,14 +432,9 @@ mod tests {
         };
         let batches: Vec<Batch> = (0..=intervals).map(batch).collect();
         let config = crate::nouns::HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.18".into(),
-            topology: crate::topology::machine(1, 2, 1, 1).unwrap(),
             cgroups: crate::nouns::CgroupLayout::V2,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vec![crate::nouns::VmConfig::new(VmId(vm.into()), vm, 1)],
+            ..HostConfig::new("h", "6.18", crate::topology::machine(1, 2, 1, 1).unwrap())
         };
         let collector = crate::nouns::Collector { name: "made up".into(), missing: [].into() };
         (crate::model::derive(&config, &collector, &batches).unwrap(), batches)

@@ -25,14 +25,9 @@ fn model(vms: &[Seen], limited: Option<u64>) -> HostModel {
         vm
     };
     let host = HostConfig {
-        hostname: "h".into(),
-        machine_id: None,
-        kernel: "6.1".into(),
-        topology: machine(1, 2, 1, 1).unwrap(),
         cgroups: CgroupLayout::V2,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: vms.iter().zip(100..).map(config).collect(),
+        ..HostConfig::new("h", "6.1", machine(1, 2, 1, 1).unwrap())
     };
     let batch = |at: u64| {
         let ns = |s: f64| (at as f64 / 10.0 * s * 1e9) as u64;

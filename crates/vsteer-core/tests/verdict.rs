@@ -44,14 +44,9 @@ fn told(vms: &[(&str, u64, u64)], seconds: u64, uneven: u64, split: impl Fn(u64)
     };
     let batches: Vec<Batch> = (0..=seconds).map(batch).collect();
     let config = HostConfig {
-        hostname: "h".into(),
-        machine_id: None,
-        kernel: "6.18".into(),
-        topology: vsteer_core::topology::machine(1, 1, 2, 1).unwrap(),
         cgroups: CgroupLayout::V2,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: vms.iter().map(|(name, ..)| VmConfig::new(VmId((*name).into()), *name, 1)).collect(),
+        ..HostConfig::new("h", "6.18", vsteer_core::topology::machine(1, 1, 2, 1).unwrap())
     };
     let collector = Collector { name: "made up".into(), missing: [].into() };
     (derive(&config, &collector, &batches).unwrap(), batches)

@@ -66,14 +66,9 @@ fn recording(vms: &[Vm], seed: u64, run_noise: f64) -> Recording {
         }
     }
     let config = HostConfig {
-        hostname: "h".into(),
-        machine_id: None,
-        kernel: "6.18".into(),
-        topology: topology::machine(1, 1, 2, 1).unwrap(),
         cgroups: CgroupLayout::V2,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: (0..vms.len()).map(|i| VmConfig::new(VmId(format!("vm{i}")), format!("vm{i}"), 1)).collect(),
+        ..HostConfig::new("h", "6.18", topology::machine(1, 1, 2, 1).unwrap())
     };
     let collector = Collector { name: "ebpf".into(), missing: [].into() };
     (derive(&config, &collector, &batches).unwrap(), batches)

@@ -576,14 +576,8 @@ mod tests {
             ..vsteer_core::topology::Parts::default()
         };
         let host = HostConfig {
-            hostname: "host".to_owned(),
-            machine_id: None,
-            kernel: String::new(),
-            topology: vsteer_core::topology::Topology::new(parts).unwrap(),
             cgroups: vsteer_core::nouns::CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: Vec::new(),
+            ..HostConfig::new("host", "", vsteer_core::topology::Topology::new(parts).unwrap())
         };
         let begun = Event::Begun {
             version: LOG_VERSION,

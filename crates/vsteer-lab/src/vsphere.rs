@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use vsteer_core::nouns::{
-    Batch, CgroupLayout, GroupSample, HostConfig, Manager, PcpuSample, Role, ThreadCounters, ThreadSample,
-    Tid, VmConfig, VmId, VmSample,
+    Batch, GroupSample, HostConfig, Manager, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, VmConfig,
+    VmId, VmSample,
 };
 use vsteer_core::topology::machine;
 use vsteer_core::{Fault, FaultKind};
@@ -115,14 +115,12 @@ impl Tables {
             ..VmConfig::new(VmId(row.vm.clone()), row.vm.clone(), 1000 + i as u32)
         };
         Ok(HostConfig {
-            hostname: "published".into(),
-            machine_id: None,
-            kernel: format!("VMware ESXi {}", self.esxi),
-            topology: machine(self.sockets, 1, self.cores_per_socket, 1)?,
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: self.before.iter().enumerate().map(vm).collect(),
+            ..HostConfig::new(
+                "published",
+                format!("VMware ESXi {}", self.esxi),
+                machine(self.sockets, 1, self.cores_per_socket, 1)?,
+            )
         })
     }
 

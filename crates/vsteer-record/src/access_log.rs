@@ -123,7 +123,7 @@ struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Raw {
     Found(Found),
-    /// A message that is no request, or a request without a duration.
+    /// A message of another kind, or a request without a duration.
     Other,
     /// The line does not match the format.
     Odd,

@@ -1,19 +1,18 @@
 //! Files of others, decompressed as they are read: gzip, Zstandard and bzip2, recognised by their first bytes.
 //!
-//! Memory does not depend on the file's length. Whoever reads lines bounds each of them; a Zstandard window may have
-//! [`WINDOW_MOST`] bytes.
+//! Memory does not depend on the file's length. Whoever reads lines bounds each of them, and [`limits::ZSTD_WINDOW`] bounds the
+//! window of a Zstandard frame.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use vsteer_core::limits;
 
 /// The first bytes of gzip (RFC 1952), Zstandard (RFC 8878), a skippable frame of it, and bzip2.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const BZIP2: &[u8] = b"BZh";
 const BUFFER: usize = 1 << 16;
-/// Largest window of a Zstandard frame: RFC 8878 asks decoders for 8 MiB, `zstd --long` uses 128 MiB.
-pub const WINDOW_MOST: u64 = 128 << 20;
 
 /// Opens a file and decompresses it if need be.
 ///
@@ -57,6 +56,7 @@ impl<R: BufRead> Read for Zstd<R> {
                     return Ok(0);
                 }
                 let mut frame = Box::new(ruzstd::decoding::FrameDecoder::new());
+                frame.set_max_window_size(limits::ZSTD_WINDOW);
                 match frame.init(&mut self.from) {
                     Ok(()) => self.frame = Some(frame),
                     Err(ruzstd::decoding::errors::FrameDecoderError::ReadFrameHeaderError(
@@ -126,5 +126,14 @@ mod tests {
         let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
         assert_eq!(text([zstd("a\n"), skippable, zstd("b\n")].concat()).unwrap(), "a\nb\n");
         assert_eq!(text(Vec::new()).unwrap(), "");
+    }
+
+    #[test]
+    fn a_frame_that_wants_a_gigabyte_of_memory_is_refused() {
+        // RFC 8878: no single segment; a window of 2^(10 + 20) bytes; one empty raw block that is the last.
+        let frame = [ZSTD, &[0x00, 20 << 3, 0x01, 0, 0]].concat();
+        assert!(text(frame).unwrap_err().to_string().contains("not valid"));
+        let small = [ZSTD, &[0x00, 10 << 3, 0x01, 0, 0]].concat();
+        assert_eq!(text(small).unwrap(), "");
     }
 }

@@ -351,14 +351,9 @@ fn recording(names: &[String], thousandths: &[u64], step_ns: u64) -> (HostConfig
     let vm =
         |(i, name): (usize, &String)| VmConfig::new(VmId(format!("id-{i}")), name.clone(), 100 + i as u32);
     let config = HostConfig {
-        hostname: "kvm".into(),
-        machine_id: None,
-        kernel: "6.18".into(),
-        topology: topology.unwrap(),
         cgroups: CgroupLayout::V2,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: names.iter().enumerate().map(vm).collect(),
+        ..HostConfig::new("kvm", "6.18", topology.unwrap())
     };
     let batch = |i: u64| {
         let done = |k: usize| {

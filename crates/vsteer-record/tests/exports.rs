@@ -76,14 +76,9 @@ fn host(vms: Vec<VmConfig>) -> HostConfig {
     let cpus = CpuSet::first(8);
     let parts = Parts { online: cpus.clone(), present: cpus.clone(), allowed: cpus, ..Parts::default() };
     HostConfig {
-        hostname: "h".into(),
-        machine_id: None,
-        kernel: "6.18".into(),
-        topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::V2,
-        contenders: Vec::new(),
-        scheduler: None,
         vms,
+        ..HostConfig::new("h", "6.18", Topology::new(parts).unwrap())
     }
 }
 

@@ -9,8 +9,8 @@ use super::sched::Simulation;
 use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
 use crate::state::State;
 use vsteer_core::nouns::{
-    Batch, BlameSample, CgroupLayout, Collector, CpuWeight, GroupQuota, HostConfig, Limits, Manager,
-    PcpuSample, Quota, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
+    Batch, BlameSample, Collector, CpuWeight, GroupQuota, HostConfig, Limits, Manager, PcpuSample, Quota,
+    Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
 };
 
 use vsteer_core::CpuSet;
@@ -78,14 +78,8 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
         }
     });
     HostConfig {
-        hostname: "simulated".into(),
-        machine_id: None,
-        kernel: format!("{}{policy}", SIMULATED),
-        topology: setup.topology.clone(),
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: vms.collect(),
+        ..HostConfig::new("simulated", format!("{}{policy}", SIMULATED), setup.topology.clone())
     }
 }
 

@@ -153,7 +153,7 @@ mod tests {
     use crate::window::{Response, Seen};
     use vsteer_core::CpuSet;
     use vsteer_core::model::{Shares, VmModel};
-    use vsteer_core::nouns::{CgroupLayout, Manager, PressureShares, Role, Tid, VmId, VmThread};
+    use vsteer_core::nouns::{Manager, PressureShares, Role, Tid, VmId, VmThread};
     use vsteer_core::topology::machine;
 
     const MS: f64 = 1e-3;
@@ -162,14 +162,8 @@ mod tests {
     fn host() -> (HostConfig, HostModel) {
         let names = ["Domain-0", "a", "b", "c", "other"];
         let config = HostConfig {
-            hostname: "x".into(),
-            machine_id: None,
-            kernel: "Xen 4.17.7".into(),
-            topology: machine(1, 1, 1, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: (0..).zip(names).map(|(id, name)| vm(id, name)).collect(),
+            ..HostConfig::new("x", "Xen 4.17.7", machine(1, 1, 1, 1).unwrap())
         };
         let model = HostModel {
             from_unix_ns: 0,

@@ -93,7 +93,7 @@ mod tests {
     use super::super::control::{Decision, Level};
     use super::super::window::{Response, Seen};
     use super::*;
-    use vsteer_core::nouns::{CgroupLayout, Manager, VmConfig, VmId};
+    use vsteer_core::nouns::{Manager, VmConfig, VmId};
     use vsteer_core::topology::machine;
 
     fn host(manager: Manager) -> HostConfig {
@@ -102,16 +102,7 @@ mod tests {
             memory_bytes: Some(512 << 20),
             ..VmConfig::new(VmId("web".into()), "web", 1)
         };
-        HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.12".into(),
-            topology: machine(1, 1, 2, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: vec![vm],
-        }
+        HostConfig { vms: vec![vm], ..HostConfig::new("h", "6.12", machine(1, 1, 2, 1).unwrap()) }
     }
 
     fn planned(manager: Manager, hosts: &[There]) -> Result<Plan, Fault> {

@@ -83,14 +83,9 @@ fn record(folder: &Path, names: &[String]) {
         ..VmConfig::new(VmId(format!("id-{i}")), name.clone(), 1_000 + i as u32)
     };
     let config = HostConfig {
-        hostname: "h\u{1b}]0;host\u{7}".into(),
-        machine_id: None,
-        kernel: "6.18".into(),
-        topology: Topology::new(parts).unwrap(),
         cgroups: CgroupLayout::V2,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: names.iter().enumerate().map(vm).collect(),
+        ..HostConfig::new("h\u{1b}]0;host\u{7}", "6.18", Topology::new(parts).unwrap())
     };
     let manifest = Manifest {
         format: FORMAT,

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::fs;
-    use vsteer_core::nouns::{CgroupLayout, HostConfig};
+    use vsteer_core::nouns::HostConfig;
     use vsteer_core::topology::{Parts, Topology};
     use vsteer_experiment::{Progress, answer};
 
@@ -189,16 +189,7 @@ mod tests {
     fn begun() -> Event {
         let one = || vsteer_core::CpuSet::single(0);
         let parts = Parts { present: one(), online: one(), allowed: one(), ..Parts::default() };
-        let host = HostConfig {
-            hostname: "host".to_owned(),
-            machine_id: None,
-            kernel: String::new(),
-            topology: Topology::new(parts).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: Vec::new(),
-        };
+        let host = HostConfig::new("host", "", Topology::new(parts).unwrap());
         let experiment = Box::new(crate::experiment::file::parse(EXPERIMENT).unwrap());
         Event::Begun { version: LOG_VERSION, experiment, unix_ns: 1, host: Box::new(host), found: vec![None] }
     }

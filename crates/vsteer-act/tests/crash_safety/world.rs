@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vsteer_act::{Journal, Receipt, Setting};
 use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::{CgroupLayout, CpuWeight, HostConfig, Role, Tid, VmConfig, VmId, VmThread};
+use vsteer_core::nouns::{CpuWeight, HostConfig, Role, Tid, VmConfig, VmId, VmThread};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
@@ -259,16 +259,7 @@ pub fn config() -> HostConfig {
         threads: vec![thread(1, Role::Vcpu(0))],
         ..VmConfig::new(VmId(name.to_owned()), name, 1)
     };
-    HostConfig {
-        hostname: "host".to_owned(),
-        machine_id: None,
-        kernel: "6.1".to_owned(),
-        topology,
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
-        vms: vec![vm("a"), vm("b")],
-    }
+    HostConfig { vms: vec![vm("a"), vm("b")], ..HostConfig::new("host", "6.1", topology) }
 }
 
 /// Four steps: one setting of VM a is changed twice, so that order matters; one step moves two threads.

@@ -133,20 +133,11 @@ fn topology(of: Option<GuestTopology>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nouns::{CgroupLayout, CpuWeight, GroupScheduling, Quota, SchedClass, VmId};
+    use crate::nouns::{CpuWeight, GroupScheduling, Quota, SchedClass, VmId};
     use crate::topology::machine;
 
     fn host(vm: VmConfig) -> HostConfig {
-        HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.12".into(),
-            topology: machine(1, 2, 1, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: vec![vm],
-        }
+        HostConfig { vms: vec![vm], ..HostConfig::new("h", "6.12", machine(1, 2, 1, 1).unwrap()) }
     }
 
     fn vm() -> VmConfig {

@@ -59,20 +59,11 @@ mod tests {
     use super::super::load::{Guest, Node};
     use super::*;
     use crate::CpuSet;
-    use crate::nouns::{CgroupLayout, GuestTopology};
+    use crate::nouns::GuestTopology;
     use crate::topology::{NodeId, machine};
 
     fn host(kernel: &str) -> HostConfig {
-        HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: kernel.into(),
-            topology: machine(2, 1, 4, 2).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: Vec::new(),
-        }
+        HostConfig::new("h", kernel, machine(2, 1, 4, 2).unwrap())
     }
 
     #[test]

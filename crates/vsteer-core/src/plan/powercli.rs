@@ -319,14 +319,9 @@ mod tests {
             ..VmConfig::new(VmId("id".into()), name, 1)
         };
         let parent = HostConfig {
-            hostname: "esx".into(),
-            machine_id: None,
-            kernel: "VMware ESXi 7.0.2".into(),
-            topology: machine(2, 1, 2, 1).unwrap(),
             cgroups: crate::nouns::CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vec![vm],
+            ..HostConfig::new("esx", "VMware ESXi 7.0.2", machine(2, 1, 2, 1).unwrap())
         };
         let step = Step {
             vm: VmId("id".into()),

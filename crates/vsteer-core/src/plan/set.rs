@@ -412,7 +412,7 @@ fn vcpus(vm: &VmConfig, which: Option<u32>) -> Result<Vec<&VmThread>, Fault> {
 mod tests {
     use super::*;
     use crate::nouns::Manager;
-    use crate::nouns::{CgroupLayout, CpuPool, CpuWeight, Role, Tid, VmId};
+    use crate::nouns::{CpuPool, CpuWeight, Role, Tid, VmId};
     use crate::topology::machine;
 
     #[test]
@@ -451,16 +451,7 @@ mod tests {
             vsphere: None,
             ..VmConfig::new(VmId("1".into()), "my:web", 1)
         };
-        HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "Xen 4.17.7".into(),
-            topology: machine(1, 4, 1, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: vec![vm],
-        }
+        HostConfig { vms: vec![vm], ..HostConfig::new("h", "Xen 4.17.7", machine(1, 4, 1, 1).unwrap()) }
     }
 
     fn told(config: &HostConfig, text: &str) -> Result<Vec<String>, String> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::CpuSet;
-use crate::nouns::{CgroupLayout, Histogram, Role, ThreadCounters, ThreadSample, Tid, VmConfig};
+use crate::nouns::{Histogram, Role, ThreadCounters, ThreadSample, Tid, VmConfig};
 use crate::topology::{Parts, Topology};
 use proptest::prelude::*;
 
@@ -12,16 +12,7 @@ fn config() -> HostConfig {
     let one = || CpuSet::single(0);
     let parts = Parts { present: one(), online: one(), allowed: one(), ..Parts::default() };
     let vm = VmConfig::new(VmId("a".to_owned()), "a".to_owned(), 1);
-    HostConfig {
-        hostname: "host".to_owned(),
-        machine_id: None,
-        kernel: String::new(),
-        topology: Topology::new(parts).unwrap(),
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
-        vms: vec![vm],
-    }
+    HostConfig { vms: vec![vm], ..HostConfig::new("host", "", Topology::new(parts).unwrap()) }
 }
 
 fn collector() -> Collector {

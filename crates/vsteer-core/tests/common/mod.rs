@@ -136,14 +136,8 @@ impl Host {
             frequency_khz: None,
         };
         let config = HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.18".into(),
-            topology: topology(pcpus, nodes),
             cgroups: CgroupLayout::Hybrid,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: Vec::new(),
+            ..HostConfig::new("h", "6.18", topology(pcpus, nodes))
         };
         let model = HostModel {
             from_unix_ns: 0,

@@ -3,9 +3,7 @@
 use super::*;
 use vsteer_core::CpuSet;
 use vsteer_core::model::derive;
-use vsteer_core::nouns::{
-    Batch, CgroupLayout, Collector, Role, ThreadCounters, ThreadSample, Tid, VmId, VmThread,
-};
+use vsteer_core::nouns::{Batch, Collector, Role, ThreadCounters, ThreadSample, Tid, VmId, VmThread};
 use vsteer_core::topology::{Parts, Topology};
 
 const S: u64 = 1_000_000_000;
@@ -30,14 +28,8 @@ fn host(vms: &[(&str, u32, u32)]) -> HostConfig {
         vm
     };
     HostConfig {
-        hostname: "host".to_owned(),
-        machine_id: None,
-        kernel: String::new(),
-        topology: Topology::new(parts).unwrap(),
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: vms.iter().map(vm).collect(),
+        ..HostConfig::new("host", "", Topology::new(parts).unwrap())
     }
 }
 

@@ -3,7 +3,7 @@ use crate::actuate::Actuate;
 use crate::observe::Observe;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use vsteer_core::nouns::{CgroupLayout, PcpuSample};
+use vsteer_core::nouns::PcpuSample;
 use vsteer_core::topology::machine;
 use vsteer_record::Recording;
 
@@ -23,16 +23,7 @@ fn batch(at_s: u64) -> Batch {
 }
 
 fn config() -> HostConfig {
-    HostConfig {
-        hostname: "made up".into(),
-        machine_id: None,
-        kernel: "6.12".into(),
-        topology: machine(1, 1, 2, 1).unwrap(),
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
-        vms: Vec::new(),
-    }
+    HostConfig::new("made up", "6.12", machine(1, 1, 2, 1).unwrap())
 }
 
 fn collector(name: &str) -> Collector {

@@ -28,14 +28,9 @@ fn opened(vm_name: &str, note: &str) -> String {
         ..Default::default()
     };
     let config = HostConfig {
-        hostname: "far".into(),
-        machine_id: None,
-        kernel: "6".into(),
-        topology: vsteer_core::topology::Topology::new(parts).unwrap(),
         cgroups: vsteer_core::nouns::CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: vec![vsteer_core::nouns::VmConfig::new(vsteer_core::nouns::VmId("a".into()), vm_name, 1)],
+        ..HostConfig::new("far", "6", vsteer_core::topology::Topology::new(parts).unwrap())
     };
     let collector = Collector { name: "ebpf".into(), missing: Default::default() };
     let notes = vec![note.to_owned()];

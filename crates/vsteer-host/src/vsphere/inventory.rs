@@ -11,7 +11,7 @@ use super::{Client, soap::Refused};
 use crate::actuate::Settings;
 use roxmltree::Node;
 use std::collections::BTreeMap;
-use vsteer_core::nouns::{CgroupLayout, HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread};
+use vsteer_core::nouns::{HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread};
 use vsteer_core::plural::counted;
 use vsteer_core::topology::{Core, NodeId, NumaNode, Package, Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
@@ -305,14 +305,13 @@ fn config(host: &Object, name: &str, vms: &[(&Settings, &VmId)]) -> Result<HostC
     let mut vms: Vec<VmConfig> = vms.iter().map(|(vm, id)| vm_config(vm, id, &usable)).collect();
     vms.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(HostConfig {
-        hostname: name.to_owned(),
         machine_id: host.texts.get("hardware.systemInfo.uuid").filter(|u| !u.is_empty()).cloned(),
-        kernel: format!("VMware ESXi {}", version.map_or("of unknown version", String::as_str)),
-        topology,
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
         vms,
+        ..HostConfig::new(
+            name.to_owned(),
+            format!("VMware ESXi {}", version.map_or("of unknown version", String::as_str)),
+            topology,
+        )
     })
 }
 

@@ -121,7 +121,7 @@ mod tests {
     use vsteer_core::CpuSet;
     use vsteer_core::forecast::Forecast;
     use vsteer_core::nouns::Manager;
-    use vsteer_core::nouns::{CgroupLayout, VsphereVm};
+    use vsteer_core::nouns::VsphereVm;
     use vsteer_core::topology::machine;
 
     fn host(name: &str, vms: &[(&str, &str, u32)], object: &str) -> HostConfig {
@@ -131,14 +131,8 @@ mod tests {
             ..VmConfig::new(VmId((*id).into()), *name, 0)
         };
         HostConfig {
-            hostname: name.into(),
-            machine_id: None,
-            kernel: "VMware ESXi 7.0.2".into(),
-            topology: machine(2, 1, 2, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vms.iter().map(vm).collect(),
+            ..HostConfig::new(name, "VMware ESXi 7.0.2", machine(2, 1, 2, 1).unwrap())
         }
     }
 

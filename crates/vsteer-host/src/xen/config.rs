@@ -14,8 +14,7 @@ use super::tools::Place;
 use std::collections::BTreeMap;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::nouns::{
-    CgroupLayout, CpuPool, CpuWeight, HostConfig, Limits, Manager, Quota, Reserved, Role, Tid, VmConfig,
-    VmId, VmThread,
+    CpuPool, CpuWeight, HostConfig, Limits, Manager, Quota, Reserved, Role, Tid, VmConfig, VmId, VmThread,
 };
 use vsteer_core::topology::{Cache, CacheKind, Core, NodeId, NumaNode, Package, Parts};
 use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
@@ -160,14 +159,12 @@ impl Listed {
         vms.sort_by(|a, b| a.id.cmp(&b.id));
         let version = self.info.get("xen_version").map_or("?", String::as_str);
         Ok(HostConfig {
-            hostname: self.info.get("host").cloned().unwrap_or_default(),
-            machine_id: None,
-            kernel: format!("{XEN}{version}"),
-            topology,
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms,
+            ..HostConfig::new(
+                self.info.get("host").cloned().unwrap_or_default(),
+                format!("{XEN}{version}"),
+                topology,
+            )
         })
     }
 

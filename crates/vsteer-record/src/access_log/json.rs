@@ -331,7 +331,7 @@ impl<'de> Visitor<'de> for Object<'_, '_, 'de> {
                 Key::Inside(prefix) => {
                     let inside: &'de RawValue = map.next_value()?;
                     let mut from = serde_json::Deserializer::from_str(inside.get());
-                    // A value that is no object has no such key.
+                    // Only an object has such a key.
                     let _ = Object { keys, prefix: Some(prefix), into: &mut *into }.deserialize(&mut from);
                 }
             }
@@ -367,7 +367,7 @@ fn moment(v: &RawValue) -> Option<Moment> {
     }
 }
 
-/// A line that is nearly JSON: nginx writes `\x22` unless it is told `escape=json`, and templates written by hand end with a comma.
+/// A line that is nearly JSON: nginx writes `\x22` unless it is told `escape=json`, and people who write templates leave a comma at the end.
 fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let (mut out, mut i, mut changed) = (Vec::with_capacity(line.len() + 16), 0, false);
     while i < line.len() {

@@ -155,7 +155,7 @@ pub(super) const SERVERS: [Server; 22] = [
 /// Names that do not stand for a pattern.
 pub(super) const OTHERS: [&str; 2] = ["json", "iis"];
 
-/// Formats without a duration, which are told apart to say what is missing.
+/// Formats without a duration, recognised only to say what is missing.
 pub(super) const WITHOUT_DURATION: [&str; 3] = [
     r#"%h %l %u %t "%r" %>s %b"#,
     r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i""#,

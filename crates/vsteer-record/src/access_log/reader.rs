@@ -34,7 +34,7 @@ const MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 pub enum Line {
     /// A request.
     Request(Answered),
-    /// A message that is no request, or a request without a duration.
+    /// A message of another kind, or a request without a duration.
     Other,
     /// A line that does not match the format.
     Odd,
@@ -169,6 +169,12 @@ fn unreadable(file: &Path, e: &std::io::Error) -> Fault {
 
 /// Opens a log, decompresses it, and skips a byte order mark.
 fn open(file: &Path) -> Result<Box<dyn BufRead>, Fault> {
+    // The format is recognised by the first lines, and then all are read again.
+    if file.metadata().is_ok_and(|m| !m.is_file()) {
+        return Err(Fault::new(FaultKind::BadInput, format!("cannot read {}", file.display()))
+            .because("it is a pipe or a device, which can be read only once")
+            .help("write the log to a file first"));
+    }
     let mut from =
         packed::open(file).map_err(|e| unreadable(file, &e).help("name the access log of a web server"))?;
     let first = from.fill_buf().map_err(|e| unreadable(file, &e))?;
@@ -200,7 +206,7 @@ pub struct Summary {
     pub lacks_zone: bool,
     /// Requests.
     pub requests: u64,
-    /// Lines that are no request, or have no duration.
+    /// Lines without a request or its duration.
     pub others: u64,
     /// Lines that do not match the format.
     pub skipped: u64,
@@ -390,6 +396,12 @@ mod tests {
         let wide = folder.path().join("l");
         std::fs::write(&wide, [0xff, 0xfe, b'a', 0]).unwrap();
         assert!(read(&[&wide], &Said::default(), &[], false).unwrap_err().to_string().contains("UTF-16"));
+    }
+
+    #[test]
+    fn what_can_be_read_only_once_is_refused() {
+        let device = read(&[Path::new("/dev/null")], &Said::default(), &[], false);
+        assert!(device.unwrap_err().to_string().contains("read only once"));
     }
 
     #[test]

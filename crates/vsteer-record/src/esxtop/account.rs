@@ -14,8 +14,7 @@ use super::times::Moment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vsteer_core::limits;
 use vsteer_core::nouns::{
-    Batch, CgroupLayout, GroupSample, HostConfig, Manager, Role, ThreadSample, Tid, VmConfig, VmId, VmSample,
-    VmThread,
+    Batch, GroupSample, HostConfig, Manager, Role, ThreadSample, Tid, VmConfig, VmId, VmSample, VmThread,
 };
 use vsteer_core::plural::counted;
 use vsteer_core::topology::{Parts, Topology};
@@ -271,14 +270,8 @@ impl Accounts {
         vms.sort_by(|a, b| a.id.cmp(&b.id));
         let version = beside.esxi.as_deref().unwrap_or("of unknown version");
         Ok(HostConfig {
-            hostname: columns.host.clone(),
-            machine_id: None,
-            kernel: format!("VMware ESXi {version}"),
-            topology: self.topology.clone(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms,
+            ..HostConfig::new(columns.host.clone(), format!("VMware ESXi {version}"), self.topology.clone())
         })
     }
 

@@ -143,7 +143,7 @@ fn changes(unix_ms: u64, before: &HostConfig, now: &HostConfig) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vsteer_core::nouns::{CgroupLayout, CpuWeight};
+    use vsteer_core::nouns::CpuWeight;
     use vsteer_core::topology::machine;
 
     fn host(vms: &[(&str, &str, u32, u64)]) -> HostConfig {
@@ -152,14 +152,8 @@ mod tests {
             ..VmConfig::new(VmId((*id).into()), *name, *pid)
         };
         HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6".into(),
-            topology: machine(1, 1, 2, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vms.iter().map(vm).collect(),
+            ..HostConfig::new("h", "6", machine(1, 1, 2, 1).unwrap())
         }
     }
 

@@ -49,7 +49,9 @@ impl Plans {
 
     fn look(&mut self, path: &Path, hostname: &str) -> Vec<Event> {
         let Ok(changed) = fs::metadata(path).and_then(|m| m.modified()) else { return Vec::new() };
-        if self.read.insert(path.to_owned(), changed) == Some(changed) {
+        let is_same = self.read.insert(path.to_owned(), changed) == Some(changed);
+        // A plan holds all settings of its host, so a journal may have megabytes: those without news are not read.
+        if is_same || ms(changed) < self.since_ms {
             return Vec::new();
         }
         // `vsteer rollback` names those that cannot be read.
@@ -104,23 +106,14 @@ mod tests {
     use super::*;
     use serde_json::json;
     use vsteer_core::forecast::Forecast;
-    use vsteer_core::nouns::{CgroupLayout, CpuWeight, HostConfig, VmConfig, VmId};
+    use vsteer_core::nouns::{CpuWeight, HostConfig, VmConfig, VmId};
     use vsteer_core::plan::Plan;
     use vsteer_core::setting::{Change, Scope, Weight};
     use vsteer_core::topology::machine;
 
     fn plan() -> Plan {
         let vm = VmConfig::new(VmId("a".into()), "web", 1);
-        let host = HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6".into(),
-            topology: machine(1, 1, 2, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: vec![vm],
-        };
+        let host = HostConfig { vms: vec![vm], ..HostConfig::new("h", "6", machine(1, 1, 2, 1).unwrap()) };
         let change = Change::Weight(Weight { from: CpuWeight::Weight(100), to: CpuWeight::Weight(50) });
         let step = Step { vm: VmId("a".into()), vm_name: "web".into(), change, reason: String::new() };
         let forecast = Forecast { method: String::new(), vms: Vec::new() };
@@ -165,6 +158,8 @@ mod tests {
         write(&folder.path().join("p.journal"), 9_000, &["\"applied\""]);
         let after = |since_ms, host| Plans::new(folder.path().to_owned(), since_ms).since_before(host);
         assert_eq!(after(9_001, "h"), []);
+        // Nothing has changed in it since the year 2200.
+        assert_eq!(after(7_258_118_400_000, "h"), []);
         assert_eq!(after(9_000, "other"), []);
         let event = &after(9_000, "h")[0];
         let text = format!("Plan {} was applied to VM \"web\": ", plan().id);

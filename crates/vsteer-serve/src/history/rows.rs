@@ -139,9 +139,7 @@ mod tests {
     use super::*;
     use vsteer_core::model::derive;
     use vsteer_core::nouns::Culprit;
-    use vsteer_core::nouns::{
-        BlameSample, CgroupLayout, Collector, Role, ThreadCounters, ThreadSample, Tid, VmConfig,
-    };
+    use vsteer_core::nouns::{BlameSample, Collector, Role, ThreadCounters, ThreadSample, Tid, VmConfig};
     use vsteer_core::topology::machine;
 
     fn batch(s: u64, counts: u64) -> Batch {
@@ -178,14 +176,8 @@ mod tests {
     #[test]
     fn a_minute_has_the_times_that_its_samples_have() {
         let config = HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6".into(),
-            topology: machine(1, 1, 2, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vec![VmConfig::new(VmId("a".into()), "web", 1)],
+            ..HostConfig::new("h", "6", machine(1, 1, 2, 1).unwrap())
         };
         let collector =
             Collector::new("schedstat", |name| ["run_ns", "wait_ns", "wake_latency"].contains(&name), "no")

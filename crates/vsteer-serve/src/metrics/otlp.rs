@@ -244,7 +244,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
     use vsteer_core::nouns::{
-        Batch, CgroupLayout, Collector, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId,
+        Batch, Collector, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId,
     };
     use vsteer_core::thresholds::Thresholds;
     use vsteer_core::topology::machine;
@@ -288,14 +288,8 @@ mod tests {
         };
         let batch = Batch { mono_ns: 1, unix_ns: 2_000_000_000, threads: vec![thread], ..Batch::default() };
         let config = HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6".into(),
-            topology: machine(1, 1, 2, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vec![VmConfig::new(vm(), "web", 1)],
+            ..HostConfig::new("h", "6", machine(1, 1, 2, 1).unwrap())
         };
         Seen {
             config: Arc::new(config),

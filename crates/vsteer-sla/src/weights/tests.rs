@@ -1,5 +1,5 @@
 use super::*;
-use vsteer_core::nouns::{CgroupLayout, VmId};
+use vsteer_core::nouns::VmId;
 use vsteer_core::topology::machine;
 
 fn host(weights: &[(&str, Option<CpuWeight>)]) -> HostConfig {
@@ -8,14 +8,8 @@ fn host(weights: &[(&str, Option<CpuWeight>)]) -> HostConfig {
         ..VmConfig::new(VmId((*name).into()), *name, 1)
     };
     HostConfig {
-        hostname: "h".into(),
-        machine_id: None,
-        kernel: "6.12".into(),
-        topology: machine(1, 1, 2, 1).unwrap(),
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
         vms: weights.iter().map(vm).collect(),
+        ..HostConfig::new("h", "6.12", machine(1, 1, 2, 1).unwrap())
     }
 }
 

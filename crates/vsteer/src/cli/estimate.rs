@@ -45,7 +45,7 @@ pub struct Estimate {
     pub allow_skipped: bool,
     /// Histogram of the scrapes that holds the requests, for example 'latency_seconds{job="web"}' (repeatable)
     ///
-    /// Values are seconds unless the name ends in another unit. Put VM= before it to choose a histogram for one VM.
+    /// Without --unit, the name or the scrape tells the unit of its values; else they are taken as seconds, and vsteer says so. Put VM= before it to choose a histogram for one VM.
     #[arg(long = "histogram", value_name = "[VM=]HISTOGRAM", help_heading = "Source")]
     pub histograms: Vec<crate::scrapes::Named>,
     /// Assume RATE requests per second for VM after the last interval (repeatable)

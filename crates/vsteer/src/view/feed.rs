@@ -122,14 +122,8 @@ mod tests {
         let all = CpuSet::first(1);
         let parts = Parts { online: all.clone(), present: all.clone(), allowed: all, ..Parts::default() };
         let config = HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.18".into(),
-            topology: Topology::new(parts).unwrap(),
             cgroups: CgroupLayout::V2,
-            contenders: Vec::new(),
-            scheduler: None,
-            vms: Vec::new(),
+            ..HostConfig::new("h", "6.18", Topology::new(parts).unwrap())
         };
         let batch = |s: u64| Batch {
             mono_ns: s * 1_000_000_000,

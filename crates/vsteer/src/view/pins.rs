@@ -67,14 +67,9 @@ pub mod tests {
             ..Parts::default()
         };
         HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.18".into(),
-            topology: Topology::new(parts).unwrap(),
             cgroups: CgroupLayout::V2,
-            contenders: Vec::new(),
-            scheduler: None,
             vms,
+            ..HostConfig::new("h", "6.18", Topology::new(parts).unwrap())
         }
     }
 

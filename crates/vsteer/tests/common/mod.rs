@@ -1,7 +1,7 @@
 //! A plan for one setting of a host without VMs.
 
 use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
+use vsteer_core::nouns::{HostConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::{Change, HostKnob, Scope, Step};
@@ -10,16 +10,7 @@ use vsteer_core::topology::{Parts, Topology};
 fn host() -> HostConfig {
     let cpus = || "0-1".parse().unwrap();
     let parts = Parts { present: cpus(), online: cpus(), allowed: cpus(), ..Parts::default() };
-    HostConfig {
-        hostname: "host".into(),
-        machine_id: None,
-        kernel: "6.1".into(),
-        topology: Topology::new(parts).unwrap(),
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
-        vms: Vec::new(),
-    }
+    HostConfig::new("host", "6.1", Topology::new(parts).unwrap())
 }
 
 /// A plan with one step: it sets `name`, on the machine `on`, from one value to another.

@@ -140,7 +140,7 @@ fn every_form_has_the_right_numbers() {
     assert_eq!(read_bytes(written(&zoneless, &names(), &ROWS).as_bytes()).unwrap().between_unix_s, None);
 }
 
-/// `-1` and blanks mean that there is no value; a cell that is not a number is missing, with a note.
+/// `-1` and blanks mean no data; a cell that is not a number is missing, with a note.
 #[test]
 fn a_cell_without_a_number_costs_that_cell() {
     for (cell, noted) in [

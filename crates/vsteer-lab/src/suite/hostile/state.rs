@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
+use vsteer_core::nouns::{HostConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::argv::Argv;
 use vsteer_core::setting::knob::{How, Knob};
@@ -48,17 +48,11 @@ pub const ATTACKS: &[Attack] = &[
 fn plan(t: &Trial, how: How, (from, to): (&str, &str)) -> Result<String, Fault> {
     let cpus = || "0-1".parse().expect("a list of pCPUs");
     let parts = Parts { present: cpus(), online: cpus(), allowed: cpus(), ..Parts::default() };
-    let host = HostConfig {
-        hostname: "host".into(),
-        machine_id: None,
-        kernel: "6.1".into(),
-        topology: Topology::new(parts)
-            .map_err(|e| Fault::io(e.to_string(), &std::io::Error::other("topology")))?,
-        cgroups: CgroupLayout::None,
-        contenders: Vec::new(),
-        scheduler: None,
-        vms: Vec::new(),
-    };
+    let host = HostConfig::new(
+        "host",
+        "6.1",
+        Topology::new(parts).map_err(|e| Fault::io(e.to_string(), &std::io::Error::other("topology")))?,
+    );
     let knob = Box::new(Knob { name: "setting".into(), how, on: None });
     let change = Change::Knob(HostKnob { knob, from: from.into(), to: to.into() });
     let step =

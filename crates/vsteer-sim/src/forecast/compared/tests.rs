@@ -1,7 +1,7 @@
 use super::super::replay::Thread;
 use super::*;
 use vsteer_core::model::{Quantiles, Shares, VmModel};
-use vsteer_core::nouns::{CgroupLayout, Histogram, PressureShares, Role, VmConfig};
+use vsteer_core::nouns::{Histogram, PressureShares, Role, VmConfig};
 use vsteer_core::topology::machine;
 
 fn got(tid: u32, ready: f64) -> Got {
@@ -131,14 +131,8 @@ fn a_later_recording_is_of_the_same_threads() {
         };
         let threads = tids.iter().enumerate().map(thread).collect();
         HostConfig {
-            hostname: "h".into(),
-            machine_id: None,
-            kernel: "6.12".into(),
-            topology: machine(1, 1, 1, 1).unwrap(),
-            cgroups: CgroupLayout::None,
-            contenders: Vec::new(),
-            scheduler: None,
             vms: vec![VmConfig { threads, ..VmConfig::new(VmId("a".into()), "a", 1) }],
+            ..HostConfig::new("h", "6.12", machine(1, 1, 1, 1).unwrap())
         }
     };
     assert!(same_threads(&host(&[7, 8]), &host(&[7, 8])).is_ok());
