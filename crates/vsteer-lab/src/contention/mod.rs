@@ -311,12 +311,22 @@ impl Lab {
         for name in self.state.vms.iter().map(|v| v.name.clone()).collect::<Vec<_>>() {
             interrupt::check()?;
             started.push(clock::now_ns());
-            libvirtd::virsh(&self.dir, &["start", &name])?;
-            if let Some(process) = libvirtd::pid_of(&self.dir, &name) {
-                self.state.started(&self.dir, format!("qemu {name}"), process)?;
-            }
+            self.start_vm(&name)?;
         }
         Ok(started)
+    }
+
+    fn start_vm(&mut self, name: &str) -> Result<(), Fault> {
+        libvirtd::virsh(&self.dir, &["start", name])?;
+        match libvirtd::pid_of(&self.dir, name) {
+            Some(process) => self.state.started(&self.dir, format!("qemu {name}"), process),
+            None => Ok(()),
+        }
+    }
+
+    /// What a VM has written to its console; empty if there is nothing to read.
+    fn console(&self, name: &str) -> String {
+        std::fs::read_to_string(console_file(&self.dir, name)).unwrap_or_default()
     }
 
     fn spawn_stamper(&self, program: &Path) -> Result<ProcessId, Fault> {
@@ -360,16 +370,17 @@ impl Lab {
                 eprintln!("vsteer-lab: VM \"{name}\" did not report within {RESET_AFTER:?}: resetting it");
                 libvirtd::virsh(&self.dir, &["reset", &name])?;
             }
+            if ended && was_reset.insert(name.clone()) {
+                let why = last_words(&self.console(&name));
+                eprintln!("vsteer-lab: VM \"{name}\" ended before it reported ({why}): starting it again");
+                self.start_vm(&name)?;
+                continue;
+            }
             if ended || begun.elapsed() > BOOT_LIMIT {
                 let how =
                     if ended { "ended".to_owned() } else { format!("did not report within {BOOT_LIMIT:?}") };
-                let console = std::fs::read_to_string(console_file(&self.dir, &name)).unwrap_or_default();
-                let lines: Vec<&str> = console.lines().filter(|l| !l.trim().is_empty()).collect();
                 return Err(Fault::new(FaultKind::Failed, format!("VM \"{name}\" {how}"))
-                    .because(format!(
-                        "last on its console: {}",
-                        lines[lines.len().saturating_sub(3)..].join("; ")
-                    ))
+                    .because(last_words(&self.console(&name)))
                     .help("fewer or smaller VMs (--vms), or another kernel (--kernel)"));
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -537,6 +548,15 @@ fn draw_vms(spec: &Spec, seed: u64) -> Vec<Vm> {
     roles.into_iter().zip(names).map(&mut vm).collect()
 }
 
+/// The line of a console that says why a guest ended: that of a panic, else the last three.
+fn last_words(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    match lines.iter().rfind(|l| l.contains("Kernel panic")) {
+        Some(panic) => format!("on its console: {panic}"),
+        None => format!("last on its console: {}", lines[lines.len().saturating_sub(3)..].join("; ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -555,6 +575,14 @@ mod tests {
         // The names are the same for other roles, so they cannot depend on the roles.
         let others = draw_vms(&"idle=5x2".parse().unwrap(), 11);
         assert!(vms.iter().zip(&others).all(|(a, b)| (&a.name, a.memory_mib) == (&b.name, b.memory_mib)));
+    }
+
+    #[test]
+    fn a_panic_is_named_rather_than_the_end_of_its_trace() {
+        let console = "boot\n[ 0.03] Kernel panic - not syncing: IO-APIC + timer doesn't work!\n a\n b\n\n c\n";
+        assert!(last_words(console).ends_with("Kernel panic - not syncing: IO-APIC + timer doesn't work!"));
+        assert_eq!(last_words("1\n2\n\n3\n4\n"), "last on its console: 2; 3; 4");
+        assert_eq!(last_words(""), "last on its console: ");
     }
 
     #[test]

@@ -21,9 +21,10 @@ pub const GUEST_BUILD: &str = "RUSTFLAGS=\"-C target-feature=+crt-static -C stri
 
 /// The kernel's command line: quiet, the serial console, the most exact timers, and power off instead of a
 /// hang. `tsc=reliable`: otherwise the kernel stops using the TSC when the emulator has to wait, and then
-/// every reading of the clock is a device access.
+/// every reading of the clock is a device access. `no_timer_check`: at boot the kernel waits a few jiffies
+/// for timer interrupts, which an emulator on a busy host delivers late, and panics if none came.
 pub const KERNEL_COMMAND_LINE: &str =
-    "console=ttyS0 quiet loglevel=1 panic=-1 tsc=reliable nowatchdog mitigations=off";
+    "console=ttyS0 quiet loglevel=1 panic=-1 tsc=reliable no_timer_check nowatchdog mitigations=off";
 
 /// The bytes of the guest program, which must run without libraries.
 ///

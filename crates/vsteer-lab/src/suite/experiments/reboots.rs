@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
 /// The first part of the command line.
-const LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable nowatchdog";
+const LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check nowatchdog";
 const FOUND: &str = "mitigations=auto";
 /// The original profile, and the sysctl with it; with throughput-performance it is 10.
 const PROFILE: &str = "balanced";
