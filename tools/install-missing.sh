@@ -6,7 +6,7 @@
 # never removes a package: on a host with a hypervisor of its own (Proxmox) Debian's QEMU would replace that one.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|page|check|fuzz|apart|demo|lab|test|all|bench|docs|packages|release}
+purpose=${1:?usage: install-missing.sh build|page|check|fuzz|apart|demo|lab|test|all|bench|docs|packages|release|windows}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -158,6 +158,16 @@ case $purpose in
 packages | release | test | all)
 	need strip binutils
 	need dpkg-shlibdeps dpkg-dev
+	;;
+esac
+case $purpose in
+windows | release | test | all)
+	need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
+	;;
+esac
+case $purpose in
+test | all)
+	need /usr/lib/wine/wine64 wine64 # runs the program for Windows
 	;;
 esac
 case $purpose in

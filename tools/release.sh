@@ -47,6 +47,9 @@ for arch; do
 	say "building for $arch (5 to 10 minutes)"
 	tools/release/build.sh "$arch"
 done
+say "building for Windows, which reads files only"
+tools/windows.sh --release
+cp target/windows/vsteer.exe "$out/vsteer-$VERSION-x86_64-windows.exe"
 rm -rf target/packages
 for arch; do
 	say "packages of $arch"

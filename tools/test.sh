@@ -62,6 +62,9 @@ stage gate otlp $cargo test --workspace --bin vsteer-serve --features vsteer-ser
 # Each target for 5 s: what `make fuzz` does for longer.
 stage gate fuzz env FUZZ_SECONDS="${FUZZ_SECONDS:-5}" tools/fuzz.sh
 
+# The program for Windows, which a test compares with this one.
+gate windows tools/windows.sh
+
 # What needs root or a program. cargo builds as this user; what it runs, runs as root.
 if [ -n "$root" ]; then
 	runner=CARGO_TARGET_$(echo "$host" | tr 'a-z-' 'A-Z_')_RUNNER

@@ -3,7 +3,7 @@
 //! The crate `vsteer-act` writes the journals: a line of JSON for each entry. The first one has the plan; `"applied"`,
 //! `"guarded"` and `"rolled_back"` tell how far it came. Entries for the undo are passed over here.
 
-use crate::trusted;
+use crate::{system, trusted};
 use serde::Deserialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub const ROOTS_JOURNALS: &str = "/var/lib/vsteer/journal";
 
 /// Where journals are kept if nobody says otherwise: in `/var/lib/vsteer` for root, else in the user's state folder.
 pub fn usual_folder() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
+    if system::is_root() {
         return PathBuf::from(ROOTS_JOURNALS);
     }
     let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

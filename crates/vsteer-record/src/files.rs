@@ -4,10 +4,9 @@
 //! there is the old file or the new one. A full disk never costs a good file, and a symbolic
 //! link in the last component is replaced, not followed. A terminal, pipe or `/dev/null` is written directly.
 
-use rustix::fs::{Mode, OFlags};
-use std::fs::{self, File, OpenOptions};
+use crate::system;
+use std::fs::{self, File};
 use std::io::{BufRead, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use vsteer_core::limits;
 use vsteer_core::plan::Plan;
@@ -37,24 +36,12 @@ pub fn read_plan(path: &Path) -> Result<Plan, Fault> {
     Ok(plan)
 }
 
-/// Opens an ordinary file. A recording may come from anybody: a pipe would block, a device may have no end, and a
-/// link may lead to what only root can read.
-pub(crate) fn ordinary(path: &Path) -> std::io::Result<File> {
-    let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(rustix::io::Errno::LOOP) => return Err(refused("it is a symbolic link")),
-        other => File::from(other?),
-    };
-    if file.metadata()?.is_file() { Ok(file) } else { Err(refused("it is not an ordinary file")) }
-}
-
 /// As [`read_at_most`], of an ordinary file.
 ///
 /// # Errors
 /// As [`read_at_most`]; `InvalidData` for anything else than an ordinary file.
 pub(crate) fn ordinary_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
-    within(ordinary(path)?, most)
+    within(system::open_ordinary(path)?, most)
 }
 
 pub(crate) fn within(file: File, most: u64) -> std::io::Result<Vec<u8>> {
@@ -148,15 +135,12 @@ fn as_text(bytes: Vec<u8>) -> std::io::Result<String> {
 /// As [`text_at_most`]; `InvalidData` for what is not an ordinary file of root or of the user who owns `of`.
 pub fn text_beside(of: &Path, name: &str) -> std::io::Result<Option<String>> {
     let path = of.with_file_name(name);
-    let refused = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
-    let file = match ordinary(&path) {
+    let file = match system::open_ordinary(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    let owner = file.metadata()?.uid();
-    let own = rustix::process::geteuid().as_raw();
-    if owner != 0 && owner != own && owner != fs::metadata(of)?.uid() {
-        return refused("it belongs to another user than you and the file beside it");
+    if !system::is_of_same_user(&file, of)? {
+        return Err(system::not_read("it belongs to another user than you and the file beside it"));
     }
     as_text(within(file, limits::TEXT_FILE)?).map(Some)
 }
@@ -180,54 +164,28 @@ pub fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<
     if let Some(kind) = old.as_ref().map(fs::Metadata::file_type)
         && !kind.is_file()
     {
-        if kind.is_dir() || kind.is_block_device() {
+        if kind.is_dir() || system::is_block_device(kind) {
             let what = if kind.is_dir() { "a folder" } else { "a block device" };
             return Err(Fault::new(FaultKind::Usage, format!("cannot write {}", path.display()))
                 .because(format!("it is {what}"))
                 .help("name a file"));
         }
-        let mut file = opened_at_once(path).map_err(failed)?;
+        let mut file = system::open_at_once(path).map_err(failed)?;
         return write(&mut file).map_err(failed);
     }
     let (beside, mut file) = new_beside(path).map_err(failed)?;
     let written = write(&mut file)
         .and_then(|()| match &old {
-            // As the old file had it, but nothing that a shell would not give a new file either. The mode that
-            // another user chose does not count.
-            Some(old) if file.metadata()?.uid() == old.uid() => {
-                file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777))
-            }
-            _ => Ok(()),
+            Some(old) => system::keep_mode(&file, old),
+            None => Ok(()),
         })
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&beside, path))
-        .and_then(|()| is_at(&file, path));
+        .and_then(|()| system::is_at(&file, path));
     written.map_err(|e| {
         let _ = fs::remove_file(&beside);
         failed(e)
     })
-}
-
-/// Opens a terminal, pipe or device. A pipe without a reader would block.
-fn opened_at_once(path: &Path) -> std::io::Result<File> {
-    use rustix::fs::{fcntl_getfl, fcntl_setfl};
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NXIO) => return Err(std::io::Error::other("nothing reads this pipe")),
-        other => File::from(other?),
-    };
-    // What reads slowly is waited for.
-    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    Ok(file)
-}
-
-/// Fails if `path` is not this file: the owner of the folder could replace it before the rename.
-fn is_at(file: &File, path: &Path) -> std::io::Result<()> {
-    let (is, own) = (fs::symlink_metadata(path)?, file.metadata()?);
-    if (is.dev(), is.ino()) == (own.dev(), own.ino()) {
-        return Ok(());
-    }
-    Err(std::io::Error::other("another process put a file of its own there"))
 }
 
 /// A new file in the folder of `path`, which nobody else can have made.
@@ -236,8 +194,7 @@ fn new_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
     let mut last = None;
     for n in 0..100_u32 {
         let beside = path.with_file_name(format!(".{name}.{}.{n}.new", std::process::id()));
-        // `create_new` does not follow a link either.
-        match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&beside) {
+        match system::create_new(&beside) {
             Ok(file) => return Ok((beside, file)),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => last = Some(e),
             Err(e) => return Err(e),

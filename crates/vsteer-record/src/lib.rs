@@ -19,8 +19,13 @@ pub mod prometheus;
 pub mod scraped;
 pub mod sniff;
 pub mod stream;
+mod system;
 mod table;
 pub mod task;
+#[cfg(target_os = "linux")]
+pub mod trusted;
+#[cfg(not(target_os = "linux"))]
+#[path = "trusted_elsewhere.rs"]
 pub mod trusted;
 pub mod unit;
 pub mod xentrace;

@@ -8,20 +8,15 @@
 //!
 //! Left out: a system without `/proc`, where the name is used.
 
-use rustix::fs::{Mode, OFlags};
-use std::fs::{self, DirBuilder, File};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use crate::system::{self, Held};
+use std::fs;
 use std::path::{Path, PathBuf};
 use vsteer_core::{Fault, FaultKind};
-
-/// Mode of a new folder before the umask.
-const NEW_MODE: u32 = 0o755;
 
 /// A folder of this process's user, held open.
 #[derive(Debug)]
 pub struct OwnFolder {
-    held: File,
+    held: Held,
     shown: PathBuf,
 }
 
@@ -36,7 +31,7 @@ impl OwnFolder {
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             fs::create_dir_all(above).map_err(|e| failed(&e))?;
         }
-        match DirBuilder::new().mode(NEW_MODE).create(path) {
+        match system::make_folder(path) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(Fault::new(FaultKind::Usage, format!("{} already exists", path.display()))
                     .help("choose another output, or remove this one: vsteer never overwrites a folder"))
@@ -69,8 +64,9 @@ impl OwnFolder {
     }
 
     fn private(self) -> Result<OwnFolder, Fault> {
-        let closed = self.held.set_permissions(fs::Permissions::from_mode(0o700));
-        closed.map_err(|e| Fault::io(format!("cannot close {} to others", self.shown.display()), &e))?;
+        self.held
+            .close_to_others()
+            .map_err(|e| Fault::io(format!("cannot close {} to others", self.shown.display()), &e))?;
         Ok(self)
     }
 
@@ -84,7 +80,6 @@ impl OwnFolder {
 
     fn open(path: &Path) -> Result<OwnFolder, Fault> {
         let failed = |e: &std::io::Error| Fault::io(format!("cannot open the folder {}", path.display()), e);
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let refused = |why: String| {
             Fault::new(FaultKind::NoPrivilege, format!("vsteer does not write into {}", path.display()))
                 .because(why)
@@ -93,22 +88,16 @@ impl OwnFolder {
         if fs::symlink_metadata(path).is_ok_and(|of| of.is_symlink()) {
             return Err(refused("it is a symbolic link: name the folder that it leads to".to_owned()));
         }
-        let held = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed(&e.into()))?;
-        let held = File::from(held);
-        let of = held.metadata().map_err(|e| failed(&e))?;
-        if of.uid() != rustix::process::geteuid().as_raw() {
-            return Err(refused(format!("it belongs to user {}, who could put links into it", of.uid())));
-        }
-        if of.mode() & 0o002 != 0 {
-            return Err(refused("all users may write it, and could put links into it".to_owned()));
+        let held = Held::open(path).map_err(|e| failed(&e))?;
+        if let Some(why) = held.unsafe_because().map_err(|e| failed(&e))? {
+            return Err(refused(why));
         }
         Ok(OwnFolder { held, shown: path.to_owned() })
     }
 
     /// The path for this process. It stays the same whatever happens to the name.
     pub fn path(&self) -> PathBuf {
-        let held = PathBuf::from(format!("/proc/self/fd/{}", self.held.as_raw_fd()));
-        if held.is_dir() { held } else { self.shown.clone() }
+        self.held.path().unwrap_or_else(|| self.shown.clone())
     }
 
     /// `text`, with each [`OwnFolder::path`] replaced by the path that people know.

@@ -3,7 +3,7 @@
 //!
 //! Both give the same recording: the rest of the reader knows names only.
 
-use crate::files;
+use crate::{files, system};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -53,7 +53,7 @@ impl Parts {
     /// A part from its start. Unbuffered reads would cost a system call per column.
     pub(crate) fn open(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
         match self {
-            Parts::Folder(folder) => Ok(Box::new(BufReader::new(files::ordinary(&folder.join(name))?))),
+            Parts::Folder(folder) => Ok(Box::new(BufReader::new(system::open_ordinary(&folder.join(name))?))),
             Parts::Memory(_) => Ok(Box::new(self.held(name)?)),
         }
     }
@@ -71,7 +71,7 @@ impl Parts {
         let mut last = [0; 8];
         match self {
             Parts::Folder(folder) => {
-                let read = files::ordinary(&folder.join(name)).and_then(|mut file| {
+                let read = system::open_ordinary(&folder.join(name)).and_then(|mut file| {
                     file.seek(SeekFrom::End(-8))?;
                     file.read_exact(&mut last)
                 });

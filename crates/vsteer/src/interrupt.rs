@@ -7,13 +7,9 @@
 #[cfg(feature = "host")]
 mod wait;
 
-use std::io::Read;
-use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
-use std::time::Duration;
-
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 #[cfg(feature = "host")]
 pub use wait::Woken;
 
@@ -37,7 +33,7 @@ impl Interrupt {
     /// Begins to listen, for a command that may be ended at any point.
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::listen_to_undo();
-        end_if_late();
+        end_if_late(&interrupt.set);
         interrupt
     }
 
@@ -84,18 +80,37 @@ fn need_nothing() {
     }
 }
 
-/// Starts the thread that ends the program if it does not end by itself. It sleeps until a signal comes.
-fn end_if_late() {
-    let Ok((mut read, written)) = UnixStream::pair() else { return };
+/// What returns once a signal has come, and `false` where none can be seen; `None` where nothing can be waited for.
+#[cfg(unix)]
+fn signal_came(_: &Arc<AtomicBool>) -> Option<impl FnOnce() -> bool + use<>> {
+    let (mut read, written) = std::os::unix::net::UnixStream::pair().ok()?;
     for signal in SIGNALS {
         if let Ok(written) = written.try_clone() {
             let _ = signal_hook::low_level::pipe::register(signal, written);
         }
     }
+    Some(move || std::io::Read::read_exact(&mut read, &mut [0]).is_ok())
+}
+
+/// As for Unix. Windows has nothing that becomes readable at a signal, so this one looks now and then.
+#[cfg(not(unix))]
+fn signal_came(set: &Arc<AtomicBool>) -> Option<impl FnOnce() -> bool + use<>> {
+    let set = Arc::clone(set);
+    Some(move || {
+        while !set.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        true
+    })
+}
+
+/// Starts the thread that ends the program if it does not end by itself. It sleeps until a signal comes.
+fn end_if_late(set: &Arc<AtomicBool>) {
+    let Some(came) = signal_came(set) else { return };
     let wait = move || {
         need_nothing();
-        // An error means that no signal can be seen here; then the flag alone ends the command.
-        if read.read_exact(&mut [0]).is_err() {
+        // Where no signal can be seen here, the flag alone ends the command.
+        if !came() {
             return;
         }
         std::thread::sleep(NOTICES_WITHIN);

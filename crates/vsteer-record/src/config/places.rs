@@ -4,6 +4,7 @@
 //! reads root's own file and not the caller's, as the environment may still name the caller's home folder.
 
 use crate::files::within;
+use crate::system;
 use crate::trusted;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -39,7 +40,10 @@ impl Places {
         match chosen.map(Path::to_owned).or(named) {
             Some(none) if none.as_os_str() == NO_FILE => Places::Usual(Vec::new()),
             Some(file) => Places::One(file),
-            None => Places::Usual([Some(SYSTEM.into()), users(variables)].into_iter().flatten().collect()),
+            None => {
+                let systems = cfg!(unix).then(|| SYSTEM.into());
+                Places::Usual([systems, users(variables)].into_iter().flatten().collect())
+            }
         }
     }
 }
@@ -47,11 +51,15 @@ impl Places {
 /// The user's file, wherever the user's configuration folder is known.
 fn users(variables: Variables<'_>) -> Option<PathBuf> {
     let folder = |name: &str| variables(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    if rustix::process::geteuid().is_root() && variables("SUDO_UID").is_some() {
+    if system::is_root() && variables("SUDO_UID").is_some() {
         return Some(roots_home().join(".config").join(USERS));
     }
-    let base = folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")))?;
-    Some(base.join(USERS))
+    let base = if cfg!(windows) {
+        folder("APPDATA")
+    } else {
+        folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")))
+    };
+    Some(base?.join(USERS))
 }
 
 /// Root's home folder, of the list of users.

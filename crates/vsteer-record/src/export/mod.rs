@@ -249,7 +249,8 @@ pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     crate::files::replace_by(output, |file| {
         let mut disk = Disk { file, failed: None };
         let mut zip = ::zip::ZipWriter::new(&mut disk);
-        let options = ::zip::write::SimpleFileOptions::default();
+        // One system for all builds, so that the same recording gives the same bytes.
+        let options = ::zip::write::SimpleFileOptions::default().system(::zip::System::Unix);
         for entry in names.iter().filter(|e| is_copied(e)) {
             zip.start_file(format!("{inside}/{}", entry.file_name().to_string_lossy()), options)?;
             io::copy(&mut File::open(entry.path())?, &mut zip)?;

@@ -9,7 +9,7 @@
 use super::column::{self, Cell, Row, batch, schema};
 use super::disk::{Disk, Sink};
 use super::row::DAY_MS;
-use crate::files;
+use crate::system;
 use arrow_array::RecordBatch;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -214,7 +214,7 @@ pub fn each<R: Row>(
     give: &mut dyn FnMut(Vec<R>),
 ) -> Result<(), Fault> {
     let failed = |e: &io::Error| Fault::io(format!("cannot read {}", path.display()), e);
-    let file = match files::ordinary(path) {
+    let file = match system::open_ordinary(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(|e| failed(&e))?,
     };

@@ -2,7 +2,7 @@
 //!
 //! A file counts as stored after [`Sink::sync`]; its name, or its removal, after [`Disk::sync_folder`].
 
-use rustix::fs::{Mode, OFlags};
+use crate::system::open_to_write;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -50,20 +50,13 @@ pub trait Disk: Send {
 /// The file system.
 pub struct RealDisk;
 
-fn opened(path: &Path, more: OFlags) -> io::Result<Box<dyn Sink>> {
-    // A link in the folder could lead to any file of the system.
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
-    Ok(Box::new(File::from(file)))
-}
-
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Sink>> {
-        opened(path, OFlags::TRUNC)
+        Ok(Box::new(open_to_write(path, false)?))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Sink>> {
-        opened(path, OFlags::APPEND)
+        Ok(Box::new(open_to_write(path, true)?))
     }
 
     fn shorten(&self, path: &Path, length: u64) -> io::Result<()> {

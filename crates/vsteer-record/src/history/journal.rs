@@ -6,7 +6,7 @@
 
 use super::column::histogram;
 use super::row::{MINUTE_MS, Minute};
-use crate::files;
+use crate::{files, system};
 use std::io::{self, BufReader};
 use std::path::Path;
 use vsteer_core::limits;
@@ -63,7 +63,7 @@ fn clean(wake: &Histogram) -> Histogram {
 /// If the file cannot be read. No file is an empty one.
 pub fn each(path: &Path, mut give: impl FnMut(&[u8], Minute)) -> Result<usize, Fault> {
     let failed = |e: &io::Error| Fault::io(format!("cannot read {}", path.display()), e);
-    let file = match files::ordinary(path) {
+    let file = match system::open_ordinary(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
         other => other.map_err(|e| failed(&e))?,
     };

@@ -99,7 +99,7 @@ impl Writer {
         now_ms: u64,
     ) -> Result<Writer, Fault> {
         let lock = File::open(folder).map_err(|e| failed("cannot open", shown, &e))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        lock.try_lock().map_err(|_| {
             let what = format!("cannot write the history in {}", shown.display());
             Fault::new(FaultKind::Failed, what)
                 .because("another service writes it")
@@ -328,7 +328,7 @@ fn opened(disk: &dyn Disk, path: &Path) -> Result<(Box<dyn Sink>, u64), Fault> {
     let failed = |e: &io::Error| failed("cannot open", path, e);
     let mut journal = disk.append(path).map_err(|e| failed(&e))?;
     let mut length = fs::metadata(path).map_err(|e| failed(&e))?.len();
-    let last = crate::files::ordinary(path).and_then(|mut file| {
+    let last = crate::system::open_ordinary(path).and_then(|mut file| {
         use std::io::{Read, Seek, SeekFrom};
         let mut last = [b'\n'];
         if length > 0 {

@@ -83,12 +83,8 @@ pub use window::Window;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Show, predict and remove the time that virtual machines wait for a CPU
-#[derive(Debug, Parser)]
-#[command(
-    version,
-    max_term_width = 100,
-    after_help = "\
+#[cfg(feature = "host")]
+const AFTER_HELP: &str = "\
 Examples:
   vsteer top                                See which VMs wait for a CPU now
   vsteer diagnose                           Find out why
@@ -97,8 +93,22 @@ Examples:
 
 vsteer only reads, unless you run `apply`, `steer`, `realtime` or `experiment` with --yes or --try, or `rollback`.
 `vsteer serve` runs as a service, with metrics for Prometheus.
-Defaults of options come from vsteer.toml: see vsteer config --help."
-)]
+Defaults of options come from vsteer.toml: see vsteer config --help.";
+
+#[cfg(not(feature = "host"))]
+const AFTER_HELP: &str = "\
+Examples:
+  vsteer diagnose esxtop.csv                List which VMs wait for a CPU, and why
+  vsteer plan esxtop.csv --format powercli  Plan a change that helps, as a script to review
+  vsteer report esxtop.csv -o report.html   Write all of it as one page
+
+This build reads files: recordings of `vsteer record`, batch files of `esxtop -b`, access logs and scrapes. The build for Linux
+also observes and changes hosts.
+Defaults of options come from vsteer.toml: see vsteer config --help.";
+
+/// Show, predict and remove the time that virtual machines wait for a CPU
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Print results as JSON to standard output, and messages to standard error
     #[arg(long, global = true, help_heading = "Output")]

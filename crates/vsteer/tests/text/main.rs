@@ -23,3 +23,4 @@ mod program;
 mod prose;
 mod reference;
 mod screen;
+mod windows;
