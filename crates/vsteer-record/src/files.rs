@@ -206,6 +206,7 @@ fn new_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn names(dir: &Path) -> Vec<String> {
         let mut all: Vec<String> = fs::read_dir(dir)

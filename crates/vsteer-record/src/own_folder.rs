@@ -120,6 +120,7 @@ pub fn shown(text: &str, name: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn what_takes_its_name_gets_nothing() {
