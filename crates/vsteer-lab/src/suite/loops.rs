@@ -13,7 +13,7 @@ pub const CASE: Case = Case {
     name: "loop",
     doc: "the loop on real VMs: lateness to a third, ready to half, burners keep 90 % of their work",
     in_test: true,
-    minutes: Minutes::new(3.6, 30.0),
+    minutes: Minutes::new(2.8, 30.0),
     beside: false,
     run,
 };

@@ -26,7 +26,7 @@ pub const CASE: Case = Case {
     name: "serve",
     doc: "the service under a real Prometheus: metrics as diagnose has them, alerts that name and end, dashboards",
     in_test: true,
-    minutes: Minutes::new(4.2, 8.0),
+    minutes: Minutes::new(4.0, 8.0),
     beside: false,
     run,
 };
