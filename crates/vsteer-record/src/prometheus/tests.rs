@@ -97,6 +97,9 @@ fn escapes_are_read() {
         said.contains(r#"choose among {error="Cannot find file:\n\"FILE.TXT\"",path="C:\\DIR\\FILE.TXT"}"#),
         "{said}"
     );
+    // Not an escape, so the backslash stays, as in Prometheus.
+    let odd = read("m_bucket{a=\"x\\z\" le=\"1\"} 1\n", &of("m{a=\"b\"}")).unwrap();
+    assert!(odd.checked().unwrap_err().to_string().contains(r#"{a="x\\z"}"#));
     for (text, number) in
         [("+Inf", f64::INFINITY), ("inf", f64::INFINITY), ("5e-1", 0.5), (".5", 0.5), ("1.", 1.0)]
     {

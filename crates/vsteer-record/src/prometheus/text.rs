@@ -17,7 +17,7 @@ const SHOWN: usize = 80;
 
 /// What a line of the wanted name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Bucket,
     Sum,
     Count,
@@ -28,7 +28,8 @@ enum Kind {
     Bare,
 }
 
-fn kind(name: &str, wanted: &str) -> Option<Kind> {
+/// What a name says beside the wanted one.
+pub(super) fn kind(name: &str, wanted: &str) -> Option<Kind> {
     Some(match name.strip_prefix(wanted)? {
         "_bucket" => Kind::Bucket,
         "_sum" => Kind::Sum,

@@ -1,4 +1,6 @@
+use super::folder::named_ns;
 use super::*;
+use std::path::Path;
 
 const BEGIN: u64 = 1_700_000_000;
 const BOUNDS_S: [f64; 4] = [0.01, 0.02, 0.05, f64::INFINITY];
@@ -147,7 +149,7 @@ fn scrapes_that_cannot_be_read_are_noted_and_passed_over() {
     let folder = saved(&[30, 60], |s| format!("{s}.prom"));
     std::fs::write(folder.path().join(at(0)), scrape(&requests(), 0).trim_end()).unwrap();
     let (all, notes) = read_of(&folder, "m");
-    assert!(all.unwrap().all.len() == 2 && notes[0].contains("it was cut"), "{notes:?}");
+    assert!(all.unwrap().targets[0].all.len() == 2 && notes[0].contains("it was cut"), "{notes:?}");
     // Fewer than two are left.
     std::fs::write(folder.path().join(at(30)), "").unwrap();
     let said = read(&folder).unwrap_err().to_string();
@@ -200,7 +202,7 @@ fn histograms_are_somebodys() {
     let odd = all_used(&[named("db=m")], &logs).unwrap_err().to_string();
     assert!(
         odd.contains("--histogram db=m: no VM has scrapes with this histogram")
-            && odd.contains("with a folder: web"),
+            && odd.contains("VMs with scrapes: web"),
         "{odd}"
     );
     assert!(all_used(&all[..1], &logs[1..]).unwrap_err().to_string().contains("VM=FOLDER"));
