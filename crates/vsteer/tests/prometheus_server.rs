@@ -169,7 +169,7 @@ fn estimates_are_equal() -> Result<(), Failed> {
         &["--histogram", "web-1=http_seconds{method=\"put\"}", "--interval", "30s", "--unit", "ms"],
     ] {
         let (saved, stored) = (run(&path("scrapes"), more)?, run(&server.url, more)?);
-        assert!(saved.status.success() == stored.status.success(), "{}{}", said(&saved), said(&stored));
+        assert!(saved.status.success() && stored.status.success(), "{}{}", said(&saved), said(&stored));
         let json = |out: &Output| serde_json::from_slice::<Value>(&out.stdout).ok();
         assert_eq!(json(&saved), json(&stored), "{more:?}: {}", said(&stored));
         assert_eq!(said(&stored).contains("the counters were reset"), said(&saved).contains("were reset"));
@@ -179,6 +179,12 @@ fn estimates_are_equal() -> Result<(), Failed> {
         first.status.success() && said(&first).contains("at 42.000: the counters were reset"),
         "{}",
         said(&first)
+    );
+    let token = run(&path("scrapes"), &["--histogram", "http_seconds", "--token-file", &path("token")])?;
+    assert!(
+        !token.status.success() && said(&token).contains("no VM has a Prometheus server"),
+        "{}",
+        said(&token)
     );
     for (source, histogram, says) in [
         (server.url.clone(), "http_second", "choose among http_seconds"),

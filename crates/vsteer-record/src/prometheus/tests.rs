@@ -108,6 +108,16 @@ fn escapes_are_read() {
     assert!(float("NaN").unwrap().is_nan() && float("0x1p3").is_none() && float("1_0").is_none());
 }
 
+/// OpenMetrics 2.0 writes a whole native histogram in braces.
+#[test]
+fn values_in_braces_of_others_refuse_no_page() {
+    let page =
+        "# TYPE n histogram\nn {count:24,sum:100,schema:0,zero_threshold:0.001,zero_count:4} 1\n# EOF\n";
+    let scrape = read(page, &of("m")).unwrap();
+    assert!(scrape.has_samples() && scrape.passed_over().unwrap().contains("OpenMetrics 2.0"));
+    assert!(read(page, &of("n")).unwrap_err().to_string().contains("OpenMetrics 2.0"));
+}
+
 #[test]
 fn histograms_are_named_as_in_a_query() {
     let with = of(r#" http_seconds_bucket{job="web", path="a\"b}c",le="0.1"} "#);

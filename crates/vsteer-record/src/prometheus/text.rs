@@ -91,11 +91,13 @@ fn line(number: usize, bytes: &[u8], found: &mut Found<'_>) -> Result<(), Odd> {
         return Ok(());
     }
     let Some(sample) = sample(text) else {
+        let in_braces = text.contains("{count:");
         if !concerns(text, &found.of.metric) {
-            found.pass_over(|| odd(number, text, NO_SAMPLE));
+            // A page may hold nothing else.
+            found.samples += usize::from(in_braces);
+            found.pass_over(|| odd(number, text, if in_braces { IN_BRACES } else { NO_SAMPLE }));
             return Ok(());
         }
-        let in_braces = text.contains("{count:");
         return Err(odd(number, text, if in_braces { IN_BRACES } else { NO_SAMPLE }));
     };
     found.samples += 1;

@@ -88,6 +88,10 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
     let vms = logs::by_vm(&a.logs)?;
     let names: Vec<&str> = vms.iter().map(|of| of.vm.as_str()).collect();
     scrapes::all_used(&a.histograms, &a.logs)?;
+    if a.token_file.is_some() && !a.logs.iter().any(Log::is_server) {
+        return Err(Fault::new(FaultKind::Usage, "--token-file: no VM has a Prometheus server")
+            .help("give VM=URL, for example web=http://prometheus:9090"));
+    }
     // Only requests of these times are kept, so memory does not depend on the length of logs.
     let recorded = a.from.iter().map(|folder| recorded(folder)).collect::<Result<Vec<_>, _>>()?;
     let times: Vec<(u64, u64)> = recorded.iter().map(|of| of.span).collect();

@@ -186,6 +186,27 @@ fn a_server_that_began_anew_counts_from_then() {
     assert!((of.seen.rate_hz - 40.0 / 6.0).abs() < 0.05, "{}", of.seen.rate_hz);
 }
 
+/// Two processes of a VM are scraped at times of their own, and a third one begins later.
+#[test]
+fn targets_are_added_up() {
+    let of = |at_s: &[u64]| read(&saved(at_s, |s| format!("{s}.prom"))).unwrap();
+    let mut all = of(&[0, 15, 30, 45, 60, 75]);
+    all.targets.extend(of(&[3, 18, 33, 48, 63]).targets);
+    // Between the scrapes at 3 s and at 60 s.
+    let two = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((two.seen.rate_hz - 20.0).abs() < 0.2, "{}", two.seen.rate_hz);
+    assert!((two.seen.service_s * two.seen.rate_hz - 0.05).abs() < 1e-6);
+    let lots = two.lots.unwrap();
+    assert!((295..=305).contains(&lots.most) && lots.bounds_s == BOUNDS_S, "{lots:?}");
+    // Times between arrivals are those of all.
+    assert!((two.seen.gap_cv2 - 1.0).abs() < 0.2, "{}", two.seen.gap_cv2);
+    all.targets.extend(of(&[31, 46, 61]).targets);
+    let three = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((three.seen.rate_hz - 20.0 - 10.0 * 29.0 / 57.0).abs() < 0.3, "{}", three.seen.rate_hz);
+    let far = all.interval((ns(0), ns(110)), VM).unwrap_err().to_string();
+    assert!(far.contains("near time 1700000110"), "{far}");
+}
+
 #[test]
 fn histograms_are_somebodys() {
     let all = [named("m"), named("web=http_seconds{job=\"a=b\"}")];
