@@ -180,32 +180,32 @@ impl Saved {
         folder::read(log, of, unit, note)
     }
 
-    /// Between which scrapes an interval lies: as near to its ends as all targets allow that have scrapes there.
+    /// Between which scrapes an interval lies. At both ends all targets count that have a scrape there: one may begin or end
+    /// in between.
     fn span(&self, (from_ns, to_ns): (u64, u64)) -> Result<(u64, u64), Fault> {
         let within_ns = to_ns.saturating_sub(from_ns) / NEAR;
-        let mut span: Option<(u64, u64)> = None;
-        let mut far: Option<(u64, u64)> = None;
-        for target in &self.targets {
-            let ends = [from_ns, to_ns].map(|at| target.nearest(at, within_ns).map_err(|apart| (apart, at)));
-            match ends {
-                [Ok(first), Ok(last)] => {
-                    span = Some(span.map_or((first, last), |(from, to)| (from.max(first), to.min(last))));
-                }
-                [Err(apart), _] | [_, Err(apart)] => far = Some(far.map_or(apart, |far| far.min(apart))),
-            }
+        let first = self.near(from_ns, within_ns)?.into_iter().max().unwrap_or(from_ns);
+        let last = self.near(to_ns, within_ns)?.into_iter().min().unwrap_or(to_ns);
+        Ok((first, last))
+    }
+
+    /// The nearest scrapes of all targets that have one near to this moment. At least one.
+    fn near(&self, at_ns: u64, within_ns: u64) -> Result<Vec<u64>, Fault> {
+        let nearest = || self.targets.iter().map(|target| target.nearest(at_ns, within_ns));
+        let near: Vec<u64> = nearest().filter_map(Result::ok).collect();
+        if !near.is_empty() {
+            return Ok(near);
         }
-        span.ok_or_else(|| {
-            let s = |ns: u64| ns as f64 / SECOND_NS;
-            let (apart_ns, at_ns) = far.unwrap_or_default();
-            let what = format!("{} has no scrape near time {:.0}", self.whose, s(at_ns));
-            Fault::new(FaultKind::NothingThere, what)
-                .because(format!(
-                    "an interval begins or ends there (seconds since 1970); the nearest scrape is {:.1} s away, the limit is {:.1} s",
-                    s(apart_ns),
-                    s(within_ns)
-                ))
-                .help(self.help)
-        })
+        let s = |ns: u64| ns as f64 / SECOND_NS;
+        let apart_ns = nearest().filter_map(Result::err).min().unwrap_or(0);
+        let what = format!("{} has no scrape near time {:.0}", self.whose, s(at_ns));
+        Err(Fault::new(FaultKind::NothingThere, what)
+            .because(format!(
+                "an interval begins or ends there (seconds since 1970); the nearest scrape is {:.1} s away, the limit is {:.1} s",
+                s(apart_ns),
+                s(within_ns)
+            ))
+            .help(self.help))
     }
 
     /// What came in an interval, ns since 1970; `None` as [`interval`].

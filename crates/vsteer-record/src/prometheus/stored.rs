@@ -63,10 +63,12 @@ struct Native<'a> {
     count: Cow<'a, str>,
     #[serde(borrow)]
     sum: Cow<'a, str>,
-    /// Which bounds belong to the bucket, the lower and upper bound, and the count.
     #[serde(borrow, default)]
-    buckets: Vec<(u8, Cow<'a, str>, Cow<'a, str>, Cow<'a, str>)>,
+    buckets: Vec<Bucket<'a>>,
 }
+
+/// Which bounds belong to a bucket, its lower and upper bound, and its count.
+type Bucket<'a> = (u8, Cow<'a, str>, Cow<'a, str>, Cow<'a, str>);
 
 /// What a server said in place of data.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,13 +13,13 @@ Examples:
   vsteer estimate web=access.log --from now.vsteer --rate web=80 --weight web=200
   vsteer estimate web=old.log.gz web=new.log --unit ms --from day.vsteer
   vsteer estimate web=scrapes/ --from day.vsteer --histogram http_request_duration_seconds
-  vsteer estimate web=http://prometheus:9090 --from day.vsteer --histogram 'latency_seconds{instance=\"web:80\"}'")]
+  vsteer estimate web=http://prometheus:9090 --from day.vsteer --histogram latency_seconds")]
 pub struct Estimate {
     /// VM and its requests: an access log, a folder of Prometheus scrapes, or the URL of a Prometheus server (repeatable)
     ///
     /// Several logs of one VM are read as one. Logs may be compressed by gzip, Zstandard or bzip2, and wrapped by Kubernetes,
     /// Docker, journald or syslog. Scrapes: one file per scrape, named by its time in seconds since 1970, for example
-    /// 1767225600.prom. Any other name: the file's modification time counts. A Prometheus server is asked for the samples that
+    /// 1767225600.prom. Any other name: the file's modification time counts. vsteer asks a Prometheus server for the samples that
     /// it stored during the recording.
     #[arg(required = true, value_name = "VM=FILE|FOLDER|URL")]
     pub logs: Vec<crate::logs::Log>,

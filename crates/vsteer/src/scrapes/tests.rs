@@ -203,6 +203,11 @@ fn targets_are_added_up() {
     all.targets.extend(of(&[31, 46, 61]).targets);
     let three = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
     assert!((three.seen.rate_hz - 20.0 - 10.0 * 29.0 / 57.0).abs() < 0.3, "{}", three.seen.rate_hz);
+    // One process ends and the next one begins.
+    let mut all = of(&[0, 15, 30]);
+    all.targets.extend(of(&[32, 45, 60]).targets);
+    let both = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((both.seen.rate_hz - 10.0 * 58.0 / 60.0).abs() < 0.2, "{}", both.seen.rate_hz);
     let far = all.interval((ns(0), ns(110)), VM).unwrap_err().to_string();
     assert!(far.contains("near time 1700000110"), "{far}");
 }
