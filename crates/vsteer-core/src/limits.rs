@@ -55,6 +55,8 @@ pub const METRICS_BUCKETS: usize = 1_000_000;
 pub const METRICS_BOUNDS: usize = 5_000;
 /// Names of other histograms in a page that vsteer keeps, to tell what is there.
 pub const METRICS_NAMES: usize = 1_000;
+/// Series of the wanted histogram that a Prometheus server stores. One per target, method, path and status.
+pub const METRICS_SERIES: usize = 50_000;
 /// Scrapes in a folder: a year, one every 40 s.
 pub const METRICS_FOLDER: usize = 800_000;
 /// A journal. Bytes.
@@ -108,6 +110,8 @@ pub const AGENT_COPY_TIME: Duration = Duration::from_secs(900);
 pub const XEN_TOOL_TIME: Duration = Duration::from_secs(60);
 /// A page of metrics, from the connection to its last byte.
 pub const SCRAPE_TIME: Duration = Duration::from_secs(3);
+/// A query to a Prometheus server, to the last byte of the answer. The server itself ends a query after 2 min.
+pub const QUERY_TIME: Duration = Duration::from_secs(130);
 /// A lock on a journal that another vsteer holds.
 pub const JOURNAL_LOCK_TIME: Duration = Duration::from_secs(30);
 

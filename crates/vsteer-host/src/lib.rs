@@ -20,6 +20,7 @@ pub mod pace;
 pub mod post;
 pub mod power;
 pub mod privilege;
+pub mod prometheus;
 pub mod realtime;
 pub mod recorder;
 pub mod remote;

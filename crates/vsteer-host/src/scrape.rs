@@ -124,12 +124,15 @@ fn get(
     page(what, answer.map_err(|failure| fault(what, &failure, through.as_deref()))?)
 }
 
+/// Is it an address of this machine itself?
+pub(crate) fn is_here(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
 /// The proxy of the environment, if it is for this URL.
 pub(crate) fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, Fault> {
-    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let here =
-        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    let proxy = proxy.filter(|p| !here && !p.is_no_proxy(url));
+    let proxy = proxy.filter(|p| !is_here(url) && !p.is_no_proxy(url));
     if let Some(proxy) = &proxy
         && !matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https)
     {
@@ -141,7 +144,7 @@ pub(crate) fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Opti
 }
 
 /// The fault of a failed request, with help. `through`: the proxy.
-fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
+pub(crate) fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
     let of = |kind: FaultKind| Fault::new(kind, what).because(failure);
     if failure.is_late() {
         return of(FaultKind::Failed).help("check that the server answers within seconds");

@@ -10,7 +10,7 @@
 //! Sources: Prometheus' "Exposition formats", "Histograms and summaries", "Metric and label naming",
 //! "Native Histograms"; OpenMetrics 1.0; github.com/prometheus/client_model.
 //!
-//! GAP(prometheus-server): histograms come from scrapes, saved or made by vsteer; a Prometheus server is not asked for a past time.
+//! A Prometheus server that stored the scrapes returns them too ([`stored`]).
 //!
 //! Left out: summaries (their quantiles cannot be subtracted), scraping itself, values below 0; a counter that was
 //! reset and has grown beyond its former value, if the server does not say when it was created.
@@ -26,6 +26,7 @@ mod missing;
 mod native;
 mod protobuf;
 mod series;
+pub mod stored;
 mod text;
 mod wanted;
 mod wire;
@@ -33,6 +34,7 @@ mod words;
 
 pub use difference::Between;
 use found::{Ending, Found, Odd};
+use missing::Holder;
 use series::AllSeries;
 pub use wanted::Histogram;
 
@@ -61,8 +63,14 @@ impl Scrape {
     pub fn read(page: impl AsRef<[u8]>, of: &Histogram, unit: Option<Unit>) -> Result<Scrape, Fault> {
         let mut found = Found::new(of);
         form::read(page.as_ref(), &mut found)?;
+        Scrape::of_found(found, unit)
+    }
+
+    /// Checks what a reader found.
+    fn of_found(mut found: Found<'_>, unit: Option<Unit>) -> Result<Scrape, Fault> {
+        let of = found.of;
         let series = if found.others.is_gauge { AllSeries::new() } else { found.checked()? };
-        let lacks = series.is_empty().then(|| found.others.fault(of));
+        let lacks = series.is_empty().then(|| found.others.fault(of, Holder::Scrape));
         let (unit, assumes_seconds) = match &lacks {
             Some(_) => (Unit::Seconds, false),
             None => unit_of(of, unit, found.unit.as_deref())?,

@@ -55,6 +55,14 @@ impl Lots {
         }
     }
 
+    /// Combines two lots of the same time, as two processes of one VM count them. Only bounds that both have are bounds of
+    /// all requests.
+    pub fn beside(self, other: &Lots) -> Lots {
+        let both = |s: &f64| other.bounds_s.iter().any(|other| other.total_cmp(s).is_eq());
+        let bounds_s = self.bounds_s.into_iter().filter(both).collect();
+        Lots { most: self.most + other.most, bounds_s }
+    }
+
     /// Bounds, seconds, of the bucket that contains a time. The upper bound may be infinite.
     pub fn bucket_at(&self, took_s: f64) -> (f64, f64) {
         let i = self.bounds_s.iter().position(|high_s| took_s <= *high_s).unwrap_or(self.bounds_s.len());

@@ -6,11 +6,26 @@ use vsteer_core::plural::counted;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::access_log::{self, Said, Summary, checked_clock, plausible};
 
-/// A VM's log.
+/// A VM's log, a folder of scrapes, or the address of a Prometheus server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     pub vm: String,
     pub file: PathBuf,
+}
+
+impl Log {
+    /// Is it the address of a Prometheus server?
+    pub fn is_server(&self) -> bool {
+        is_server(&self.file)
+    }
+}
+
+/// Is this name the address of a server?
+pub fn is_server(name: &Path) -> bool {
+    let name = name.as_os_str().as_encoded_bytes();
+    [&b"http://"[..], b"https://"]
+        .iter()
+        .any(|scheme| name.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)))
 }
 
 impl FromStr for Log {
@@ -52,14 +67,12 @@ pub fn by_vm(logs: &[Log]) -> Result<Vec<OfVm>, Fault> {
         }
         all[at].files.push(log.file.clone());
     }
-    let mixed = all.iter().find(|of| of.files.len() > 1 && of.files.iter().any(|file| file.is_dir()));
+    let scrapes = |file: &PathBuf| file.is_dir() || is_server(file);
+    let mixed = all.iter().find(|of| of.files.len() > 1 && of.files.iter().any(scrapes));
     match mixed {
         None => Ok(all),
-        Some(of) => Err(Fault::new(
-            FaultKind::Usage,
-            format!("VM {:?} has a folder of scrapes and another file", of.vm),
-        )
-        .help("give either logs or one folder of scrapes for each VM")),
+        Some(of) => Err(Fault::new(FaultKind::Usage, format!("VM {:?} has scrapes and another file", of.vm))
+            .help("give either logs, or one folder of scrapes, or one Prometheus server for each VM")),
     }
 }
 
@@ -146,7 +159,10 @@ mod tests {
         assert_eq!(all[0], OfVm { vm: "web".into(), files: vec!["/1".into(), "/3".into()] });
         assert_eq!(all[1].vm, "db");
         assert!(of(&["web=/1", "web=/1"]).unwrap_err().to_string().contains("given twice"));
-        assert!(of(&["web=/", "web=/1"]).unwrap_err().to_string().contains("folder of scrapes"));
+        assert!(of(&["web=/", "web=/1"]).unwrap_err().to_string().contains("has scrapes and another file"));
+        assert!(
+            of(&["web=http://h:9090", "web=/1"]).unwrap_err().to_string().contains("one Prometheus server")
+        );
         // One file may be of two VMs behind one server.
         assert!(of(&["web=/1", "db=/1"]).is_ok());
     }

@@ -8,6 +8,33 @@ use vsteer_core::{Fault, FaultKind, limits};
 /// How many names or sets of labels a fault lists.
 const LISTED: usize = 8;
 
+/// Where the wanted histogram was looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    Scrape,
+    Server,
+}
+
+impl Holder {
+    fn lacks(self) -> &'static str {
+        match self {
+            Holder::Scrape => "the scrape holds no such histogram",
+            Holder::Server => "the server has no such histogram",
+        }
+    }
+
+    /// What to do if there is no histogram at all.
+    fn help(self) -> &'static str {
+        match self {
+            Holder::Scrape => {
+                "check that it is a scrape of the right port and path, and send the server a request first: \
+                 the scrape has no histogram at all"
+            }
+            Holder::Server => "check that this server scrapes the VM: it has no histogram at all",
+        }
+    }
+}
+
 /// What a scrape holds beside the wanted series.
 #[derive(Debug, Default)]
 pub(super) struct Others {
@@ -53,7 +80,7 @@ impl Others {
     }
 
     /// The fault that the wanted histogram is missing.
-    pub(super) fn fault(&self, of: &Histogram) -> Fault {
+    pub(super) fn fault(&self, of: &Histogram, holder: Holder) -> Fault {
         let fault = |why: &str| {
             Fault::new(FaultKind::NothingThere, format!("cannot read the histogram {of}")).because(why)
         };
@@ -77,12 +104,8 @@ impl Others {
                 .help("let the program export a histogram with buckets");
         }
         let names = self.nearest(&of.metric);
-        fault("the scrape holds no such histogram").help(match names.as_slice() {
-            [] => {
-                "check that it is a scrape of the right port and path, and send the server a request first: \
-            the scrape has no histogram at all"
-                    .to_owned()
-            }
+        fault(holder.lacks()).help(match names.as_slice() {
+            [] => holder.help().to_owned(),
             [first @ .., _] if first.len() >= LISTED => {
                 format!("choose among {}, and {} more", names[..LISTED].join(", "), names.len() - LISTED)
             }

@@ -6,7 +6,9 @@
 //!
 //! Sources: metrics.proto of github.com/prometheus/client_model, "Native Histograms" (prometheus.io/docs/specs).
 //!
-//! Left out: schemas with bounds of their own (-53), which expositions cannot have; values below 0, which are not times.
+//! A server's answers have the bounds themselves ([`from_bounds`]).
+//!
+//! Left out: schemas with bounds of their own (-53) in expositions, which cannot have them; values below 0, which are not times.
 
 use super::series::Raw;
 use vsteer_core::limits;
@@ -144,6 +146,33 @@ impl Native {
     pub(super) fn raw(&self, count: f64, sum: f64, created_s: Option<f64>) -> Result<Raw, String> {
         Ok(Raw { buckets: self.classic(count)?, sum: Some(sum), count: Some(count), created_s })
     }
+}
+
+/// Buckets of fixed bounds with cumulative counts, of populated buckets in order: lower bound, upper bound and count.
+/// This form also has histograms with bounds of their own (schema -53). `count`: of all values.
+///
+/// # Errors
+/// The reason, if the buckets contradict each other or have values below 0.
+pub(super) fn from_bounds(buckets: &[(f64, f64, f64)], count: f64) -> Result<Vec<(f64, f64)>, String> {
+    let (mut all, mut sum): (Vec<(f64, f64)>, f64) = (Vec::new(), 0.0);
+    for (low, high, n) in buckets {
+        if !(n.is_finite() && *n >= 0.0) {
+            return Err(format!("one of its native buckets has the count {n}"));
+        }
+        if *high <= 0.0 && *n > 0.0 {
+            return Err(format!("{n} of its values are {high} or less, so they are not times"));
+        }
+        if all.last().is_none_or(|(last, _)| last < low) && *low > 0.0 {
+            all.push((*low, sum));
+        }
+        sum += n;
+        if high.is_finite() && *high >= 0.0 {
+            all.push((*high, sum));
+        }
+    }
+    let rounded = sum > count && sum - count <= ROUNDED * sum;
+    all.push((f64::INFINITY, if rounded { sum } else { count }));
+    Ok(all)
 }
 
 #[cfg(test)]

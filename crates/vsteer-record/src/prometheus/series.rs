@@ -16,7 +16,7 @@ const CREATED_NEAR_S: f64 = 1e-3;
 const ROUNDED: f64 = 1e-9;
 
 /// What the lines of one series say.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Raw {
     /// Upper bounds and cumulative counts, in the order of the lines.
     pub buckets: Vec<(f64, f64)>,

@@ -97,12 +97,25 @@ fn escapes_are_read() {
         said.contains(r#"choose among {error="Cannot find file:\n\"FILE.TXT\"",path="C:\\DIR\\FILE.TXT"}"#),
         "{said}"
     );
+    // Not an escape, so the backslash stays, as in Prometheus.
+    let odd = read("m_bucket{a=\"x\\z\" le=\"1\"} 1\n", &of("m{a=\"b\"}")).unwrap();
+    assert!(odd.checked().unwrap_err().to_string().contains(r#"{a="x\\z"}"#));
     for (text, number) in
         [("+Inf", f64::INFINITY), ("inf", f64::INFINITY), ("5e-1", 0.5), (".5", 0.5), ("1.", 1.0)]
     {
         assert_eq!(float(text), Some(number), "{text}");
     }
     assert!(float("NaN").unwrap().is_nan() && float("0x1p3").is_none() && float("1_0").is_none());
+}
+
+/// OpenMetrics 2.0 writes a whole native histogram in braces.
+#[test]
+fn values_in_braces_of_others_refuse_no_page() {
+    let page =
+        "# TYPE n histogram\nn {count:24,sum:100,schema:0,zero_threshold:0.001,zero_count:4} 1\n# EOF\n";
+    let scrape = read(page, &of("m")).unwrap();
+    assert!(scrape.has_samples() && scrape.passed_over().unwrap().contains("OpenMetrics 2.0"));
+    assert!(read(page, &of("n")).unwrap_err().to_string().contains("OpenMetrics 2.0"));
 }
 
 #[test]

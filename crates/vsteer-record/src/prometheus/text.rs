@@ -17,7 +17,7 @@ const SHOWN: usize = 80;
 
 /// What a line of the wanted name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Bucket,
     Sum,
     Count,
@@ -28,7 +28,8 @@ enum Kind {
     Bare,
 }
 
-fn kind(name: &str, wanted: &str) -> Option<Kind> {
+/// What a name says beside the wanted one.
+pub(super) fn kind(name: &str, wanted: &str) -> Option<Kind> {
     Some(match name.strip_prefix(wanted)? {
         "_bucket" => Kind::Bucket,
         "_sum" => Kind::Sum,
@@ -90,11 +91,13 @@ fn line(number: usize, bytes: &[u8], found: &mut Found<'_>) -> Result<(), Odd> {
         return Ok(());
     }
     let Some(sample) = sample(text) else {
+        let in_braces = text.contains("{count:");
         if !concerns(text, &found.of.metric) {
-            found.pass_over(|| odd(number, text, NO_SAMPLE));
+            // A page may hold nothing else.
+            found.samples += usize::from(in_braces);
+            found.pass_over(|| odd(number, text, if in_braces { IN_BRACES } else { NO_SAMPLE }));
             return Ok(());
         }
-        let in_braces = text.contains("{count:");
         return Err(odd(number, text, if in_braces { IN_BRACES } else { NO_SAMPLE }));
     };
     found.samples += 1;

@@ -36,10 +36,12 @@ pub(super) fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
     while let Some((i, c)) = chars.next() {
         match c {
             '"' => return Some((Cow::Owned(value), &inside[first + i + 1..])),
-            '\\' => value.push(match chars.next()?.1 {
-                'n' => '\n',
-                c => c,
-            }),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                c @ ('\\' | '"') => value.push(c),
+                // Not an escape: as Prometheus, keep both.
+                c => value.extend(['\\', c]),
+            },
             c => value.push(c),
         }
     }
@@ -75,11 +77,8 @@ pub(super) fn braces<'a>(
             }
             None => return None,
         };
-        match rest.strip_prefix(',') {
-            Some(more) => rest = skip(more),
-            None if rest.starts_with('}') => {}
-            None => return None,
-        }
+        // Prometheus accepts labels without a comma between them, too.
+        rest = skip(rest.strip_prefix(',').unwrap_or(rest));
     }
 }
 

@@ -12,14 +12,16 @@ Examples:
   vsteer estimate web=access.log --from day.vsteer --interval 5m
   vsteer estimate web=access.log --from now.vsteer --rate web=80 --weight web=200
   vsteer estimate web=old.log.gz web=new.log --unit ms --from day.vsteer
-  vsteer estimate web=scrapes/ --from day.vsteer --histogram http_request_duration_seconds")]
+  vsteer estimate web=scrapes/ --from day.vsteer --histogram http_request_duration_seconds
+  vsteer estimate web=http://prometheus:9090 --from day.vsteer --histogram latency_seconds")]
 pub struct Estimate {
-    /// VM and its requests: an access log, or a folder of Prometheus scrapes (repeatable)
+    /// VM and its requests: an access log, a folder of Prometheus scrapes, or the URL of a Prometheus server (repeatable)
     ///
     /// Several logs of one VM are read as one. Logs may be compressed by gzip, Zstandard or bzip2, and wrapped by Kubernetes,
     /// Docker, journald or syslog. Scrapes: one file per scrape, named by its time in seconds since 1970, for example
-    /// 1767225600.prom. Any other name: the file's modification time counts.
-    #[arg(required = true, value_name = "VM=FILE|FOLDER")]
+    /// 1767225600.prom. Any other name: the file's modification time counts. vsteer asks a Prometheus server for the samples that
+    /// it stored during the recording.
+    #[arg(required = true, value_name = "VM=FILE|FOLDER|URL")]
     pub logs: Vec<crate::logs::Log>,
     /// Recording of the host at that time; several recordings are consecutive intervals
     #[arg(long, required = true, num_args = 1.., value_name = "RECORDING", help_heading = "Source")]
@@ -48,6 +50,9 @@ pub struct Estimate {
     /// Without --unit, the name or the scrape tells the unit of its values; else they are taken as seconds, and vsteer says so. Put VM= before it to choose a histogram for one VM.
     #[arg(long = "histogram", value_name = "[VM=]HISTOGRAM", help_heading = "Source")]
     pub histograms: Vec<crate::scrapes::Named>,
+    /// Send the Prometheus server the bearer token in the first line of FILE
+    #[arg(long, value_name = "FILE", help_heading = "Source")]
+    pub token_file: Option<PathBuf>,
     /// Assume RATE requests per second for VM after the last interval (repeatable)
     #[arg(long = "rate", value_name = "VM=RATE", value_parser = named_number)]
     pub rates: Vec<(String, f64)>,

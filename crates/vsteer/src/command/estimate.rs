@@ -27,6 +27,11 @@ enum Asked {
 
 impl Asked {
     fn read(a: &Estimate, of: &OfVm, times: &[(u64, u64)]) -> Result<Asked, Fault> {
+        if let [url] = &of.files[..]
+            && logs::is_server(url)
+        {
+            return stored(a, of, times);
+        }
         if let [folder] = &of.files[..]
             && folder.is_dir()
         {
@@ -46,6 +51,27 @@ impl Asked {
     }
 }
 
+/// The scrapes that a Prometheus server stored.
+#[cfg(feature = "host")]
+fn stored(a: &Estimate, of: &OfVm, times: &[(u64, u64)]) -> Result<Asked, Fault> {
+    let log = Log { vm: of.vm.clone(), file: of.files[0].clone() };
+    let asked = scrapes::Asked {
+        of: scrapes::of_vm(&a.histograms, &of.vm)?,
+        unit: a.unit,
+        token: a.token_file.as_deref(),
+        times,
+        interval: a.interval,
+    };
+    Saved::ask(&log, &asked, &mut |told| text::note(told)).map(Asked::Saved)
+}
+
+#[cfg(not(feature = "host"))]
+fn stored(_: &Estimate, of: &OfVm, _: &[(u64, u64)]) -> Result<Asked, Fault> {
+    Err(Fault::new(FaultKind::Unsupported, format!("cannot ask {}", of.files[0].display()))
+        .because("this build of vsteer reads only files")
+        .help("use a build with the feature `host`, or save scrapes in a folder"))
+}
+
 /// A recording, and the times that it covers, ns since 1970.
 struct Recorded {
     name: String,
@@ -62,6 +88,10 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
     let vms = logs::by_vm(&a.logs)?;
     let names: Vec<&str> = vms.iter().map(|of| of.vm.as_str()).collect();
     scrapes::all_used(&a.histograms, &a.logs)?;
+    if a.token_file.is_some() && !a.logs.iter().any(Log::is_server) {
+        return Err(Fault::new(FaultKind::Usage, "--token-file: no VM has a Prometheus server")
+            .help("give VM=URL, for example web=http://prometheus:9090"));
+    }
     // Only requests of these times are kept, so memory does not depend on the length of logs.
     let recorded = a.from.iter().map(|folder| recorded(folder)).collect::<Result<Vec<_>, _>>()?;
     let times: Vec<(u64, u64)> = recorded.iter().map(|of| of.span).collect();

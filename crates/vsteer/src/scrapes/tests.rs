@@ -1,4 +1,6 @@
+use super::folder::named_ns;
 use super::*;
+use std::path::Path;
 
 const BEGIN: u64 = 1_700_000_000;
 const BOUNDS_S: [f64; 4] = [0.01, 0.02, 0.05, f64::INFINITY];
@@ -147,7 +149,7 @@ fn scrapes_that_cannot_be_read_are_noted_and_passed_over() {
     let folder = saved(&[30, 60], |s| format!("{s}.prom"));
     std::fs::write(folder.path().join(at(0)), scrape(&requests(), 0).trim_end()).unwrap();
     let (all, notes) = read_of(&folder, "m");
-    assert!(all.unwrap().all.len() == 2 && notes[0].contains("it was cut"), "{notes:?}");
+    assert!(all.unwrap().targets[0].all.len() == 2 && notes[0].contains("it was cut"), "{notes:?}");
     // Fewer than two are left.
     std::fs::write(folder.path().join(at(30)), "").unwrap();
     let said = read(&folder).unwrap_err().to_string();
@@ -184,6 +186,32 @@ fn a_server_that_began_anew_counts_from_then() {
     assert!((of.seen.rate_hz - 40.0 / 6.0).abs() < 0.05, "{}", of.seen.rate_hz);
 }
 
+/// Two processes of a VM are scraped at times of their own, and a third one begins later.
+#[test]
+fn targets_are_added_up() {
+    let of = |at_s: &[u64]| read(&saved(at_s, |s| format!("{s}.prom"))).unwrap();
+    let mut all = of(&[0, 15, 30, 45, 60, 75]);
+    all.targets.extend(of(&[3, 18, 33, 48, 63]).targets);
+    // Between the scrapes at 3 s and at 60 s.
+    let two = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((two.seen.rate_hz - 20.0).abs() < 0.2, "{}", two.seen.rate_hz);
+    assert!((two.seen.service_s * two.seen.rate_hz - 0.05).abs() < 1e-6);
+    let lots = two.lots.unwrap();
+    assert!((295..=305).contains(&lots.most) && lots.bounds_s == BOUNDS_S, "{lots:?}");
+    // Times between arrivals are those of all.
+    assert!((two.seen.gap_cv2 - 1.0).abs() < 0.2, "{}", two.seen.gap_cv2);
+    all.targets.extend(of(&[31, 46, 61]).targets);
+    let three = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((three.seen.rate_hz - 20.0 - 10.0 * 29.0 / 57.0).abs() < 0.3, "{}", three.seen.rate_hz);
+    // One process ends and the next one begins.
+    let mut all = of(&[0, 15, 30]);
+    all.targets.extend(of(&[32, 45, 60]).targets);
+    let both = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((both.seen.rate_hz - 10.0 * 58.0 / 60.0).abs() < 0.2, "{}", both.seen.rate_hz);
+    let far = all.interval((ns(0), ns(110)), VM).unwrap_err().to_string();
+    assert!(far.contains("near time 1700000110"), "{far}");
+}
+
 #[test]
 fn histograms_are_somebodys() {
     let all = [named("m"), named("web=http_seconds{job=\"a=b\"}")];
@@ -200,7 +228,7 @@ fn histograms_are_somebodys() {
     let odd = all_used(&[named("db=m")], &logs).unwrap_err().to_string();
     assert!(
         odd.contains("--histogram db=m: no VM has scrapes with this histogram")
-            && odd.contains("with a folder: web"),
+            && odd.contains("VMs with scrapes: web"),
         "{odd}"
     );
     assert!(all_used(&all[..1], &logs[1..]).unwrap_err().to_string().contains("VM=FOLDER"));
