@@ -16,6 +16,8 @@ pub mod own_folder;
 pub mod packed;
 mod parts;
 pub mod prometheus;
+pub mod rt_app;
+pub mod sched_trace;
 pub mod scraped;
 pub mod sniff;
 pub mod stream;

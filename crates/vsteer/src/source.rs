@@ -19,7 +19,7 @@ use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_record::{Recording, esxtop, sniff};
+use vsteer_record::{Recording, esxtop, sched_trace, sniff};
 
 /// A stretch of samples with what is needed to understand them.
 pub struct Stretch {
@@ -113,6 +113,8 @@ pub fn read(folder: &Path) -> Result<Recording, Fault> {
     let recording = if folder.is_file() && esxtop::is_one(folder) {
         let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
+    } else if folder.is_file() && sched_trace::is_one(folder) {
+        sched_trace::read(folder)?
     } else if folder.is_file() {
         check_kind(folder)?;
         xentrace(folder)?

@@ -292,6 +292,58 @@ impl Accounts {
         }
     }
 
+    /// Counts a change at once. For a trace that is in order of time already.
+    pub fn take(&mut self, change: Change) {
+        self.pass(change.ticks);
+        self.newest = self.newest.max(change.ticks);
+        self.change(change);
+    }
+
+    /// From this tick on, `whose` waits for what runs on this pCPU. For a trace that names the queue of a runnable
+    /// thread.
+    pub fn queue(&mut self, ticks: u64, whose: Whose, pcpu: u16) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        self.slots[at].vcpu.pcpu = Some(pcpu);
+    }
+
+    /// From this tick on, the state of `whose` is unknown, because the thread ended.
+    pub fn forget(&mut self, ticks: u64, whose: Whose) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        self.slots[at].vcpu.count(ticks);
+        self.disown(ticks, whose);
+    }
+
+    /// From its last change on, the state of `whose` is unknown, because a part of the trace is missing. That time is not
+    /// counted, except for what an earlier sample told.
+    pub fn disown(&mut self, ticks: u64, whose: Whose) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        self.waited(at);
+        let vcpu = &mut self.slots[at].vcpu;
+        let runs_on = vcpu.pcpu.filter(|_| vcpu.state == Some(Runstate::Running));
+        (vcpu.state, vcpu.since) = (None, ticks.max(vcpu.since));
+        if let Some(pcpu) = runs_on.filter(|pcpu| self.on(*pcpu) == at as u32) {
+            self.leaves(pcpu);
+        }
+    }
+
+    /// From this tick on, it is unknown what runs on this pCPU.
+    pub fn vacate(&mut self, ticks: u64, pcpu: u16) {
+        self.pass(ticks);
+        let at = self.on(pcpu);
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            (slot.vcpu.state, slot.vcpu.since) = (None, ticks.max(slot.vcpu.since));
+            self.leaves(pcpu);
+        }
+    }
+
+    /// One vCPU's counters, also while its state is unknown; `None` if it never had one.
+    pub fn counted(&self, whose: Whose) -> Option<&Vcpu> {
+        self.slots.get(self.places.of(whose) as usize).map(|s| &s.vcpu)
+    }
+
     /// Counts the changes that are old enough.
     pub fn settle(&mut self) {
         self.settle_to(self.newest.saturating_sub(self.hold));
