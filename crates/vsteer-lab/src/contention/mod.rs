@@ -579,7 +579,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_named_rather_than_the_end_of_its_trace() {
-        let console = "boot\n[ 0.03] Kernel panic - not syncing: IO-APIC + timer doesn't work!\n a\n b\n\n c\n";
+        let console =
+            "boot\n[ 0.03] Kernel panic - not syncing: IO-APIC + timer doesn't work!\n a\n b\n\n c\n";
         assert!(last_words(console).ends_with("Kernel panic - not syncing: IO-APIC + timer doesn't work!"));
         assert_eq!(last_words("1\n2\n\n3\n4\n"), "last on its console: 2; 3; 4");
         assert_eq!(last_words(""), "last on its console: ");

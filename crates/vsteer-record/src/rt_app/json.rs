@@ -75,7 +75,7 @@ impl Reader<'_> {
     fn space(&mut self) -> Result<(), Fault> {
         loop {
             self.skip(self.rest.len() - self.rest.trim_start().len());
-            if self.rest.starts_with("//") || self.rest.starts_with('#') {
+            if self.rest.starts_with("//") {
                 self.skip(self.rest.find('\n').unwrap_or(self.rest.len()));
             } else if self.rest.starts_with("/*") {
                 let end = self.rest[2..].find("*/").ok_or_else(|| self.wrong("a comment has no end"))?;
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn the_dialect_is_read() {
         let value = read(
-            "/* a */ {\n\"a\": 1, // b\n\"a\" : -2,\n'c': [true, null, \"x\\\"\\u0041\", 1.5,],\n}\n# d\n",
+            "/* a */ {\n\"a\": 1, // b\n\"a\" : -2,\n'c': [true, null, \"x\\\"\\u0041\", 1.5,],\n}\n// d\n",
         )
         .unwrap();
         let Kind::Object(members) = value.kind else { panic!() };

@@ -88,7 +88,7 @@ pub enum Event {
 
 /// Could this text be a workload? It begins as JSON does, and has tasks.
 pub fn is_one(text: &str) -> bool {
-    let begins = |text: &str| text.trim_start().starts_with(['{', '/', '#']);
+    let begins = |text: &str| text.trim_start().starts_with(['{', '/']);
     begins(text.trim_start_matches('\u{feff}')) && text.contains("\"tasks\"") && text.contains('{')
 }
 

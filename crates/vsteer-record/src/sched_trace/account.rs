@@ -25,9 +25,6 @@ const EVERY_NS: u64 = 1_000_000_000;
 /// A short trace has at least this number of samples, at most one in [`LEAST_NS`].
 const SAMPLES: u64 = 10;
 const LEAST_NS: u64 = 10_000_000;
-/// A thread that is woken this time before its switch to sleep, ns, was on its way there: it is ready after the switch.
-/// `sched_wakeup` comes after that switch, `sched_waking` (all that `perf sched record` has since Linux 5.10) before.
-const RACE_NS: u64 = 100_000;
 /// Thread ids and pCPUs that a stored switch has room for.
 const STORED_PCPUS: u32 = 1 << 10;
 /// `include/linux/sched.h`: the state of a thread that ends.
@@ -41,8 +38,11 @@ struct Known {
     whose: Whose,
     siblings: bool,
     state: State,
-    /// When it was woken while it ran, ns.
-    waking_ns: Option<u64>,
+    /// It was woken while it ran. If it sleeps then, the wake-up was for that sleep: `sched_waking` can come before the
+    /// switch to sleep, `sched_wakeup` comes after it. `perf sched record` has only the former.
+    waking: bool,
+    /// When it left its pCPU, ns.
+    left_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +72,10 @@ pub(super) struct Account {
     /// What ran before the first switch of each pCPU, until it is met; afterwards what runs.
     on: BTreeMap<u32, Option<u32>>,
     wakes_recorded: bool,
-    /// Has the trace `sched_wakeup`, which comes after a switch to sleep?
-    arrivals_recorded: bool,
     begin_ns: u64,
     now_ns: u64,
+    /// The time of the last sample.
+    sampled_ns: u64,
     end_ns: u64,
     next_ns: u64,
     every_ns: u64,
@@ -153,9 +153,9 @@ impl Account {
             by_comm: BTreeMap::new(),
             on: survey.first_on.clone(),
             wakes_recorded: survey.wakes > 0,
-            arrivals_recorded: survey.arrivals > 0,
             begin_ns,
             now_ns: begin_ns,
+            sampled_ns: begin_ns,
             end_ns: survey.end_ns,
             next_ns: begin_ns,
             every_ns,
@@ -178,8 +178,9 @@ impl Account {
                     let whose = (domain, at as u16);
                     let siblings = siblings && vcpus;
                     let state = State::Unknown;
-                    let (tid, role, vm, waking_ns) = (*tid, *role, vm.id.clone(), None);
-                    self.known.push(Known { tid, role, vm, whose, siblings, state, waking_ns });
+                    let (tid, role, vm) = (*tid, *role, vm.id.clone());
+                    let (waking, left_ns) = (false, 0);
+                    self.known.push(Known { tid, role, vm, whose, siblings, state, waking, left_ns });
                 }
                 self.domains.push(vm.id.clone());
             }
@@ -312,6 +313,7 @@ impl Account {
             return;
         };
         let whose = self.known[at].whose;
+        self.known[at].left_ns = self.now_ns;
         if self.known[at].state != State::Running(cpu) {
             self.accounts.disown(self.now_ns, whose);
         }
@@ -328,10 +330,6 @@ impl Account {
             Left::Asleep(_) => {
                 self.known[at].state = State::Asleep;
                 self.change(whose, cpu, Runstate::Running, Runstate::Blocked);
-                let waking_ns = self.known[at].waking_ns.take();
-                if waking_ns.is_some_and(|ns| self.now_ns - ns <= RACE_NS) {
-                    self.wake(cpu, s.prev, cpu);
-                }
             }
         }
     }
@@ -343,7 +341,14 @@ impl Account {
             }
             return;
         };
+        let woken_at = self.known[at].left_ns.max(self.sampled_ns);
         let from = match self.known[at].state {
+            State::Asleep if self.known[at].waking => {
+                self.done.wakes += 1;
+                self.keep(Switch::wake_up(cpu, self.now_ns, Tid(s.next)));
+                self.accounts.was_woken(self.now_ns, self.known[at].whose, woken_at);
+                Runstate::Runnable
+            }
             State::Asleep => {
                 self.done.unwoken += u64::from(self.wakes_recorded);
                 Runstate::Blocked
@@ -351,6 +356,7 @@ impl Account {
             _ => Runstate::Runnable,
         };
         let whose = self.known[at].whose;
+        self.known[at].waking = false;
         self.known[at].state = State::Running(cpu);
         self.change(whose, cpu, from, Runstate::Running);
     }
@@ -361,12 +367,13 @@ impl Account {
         match self.known[at].state {
             // The thread was about to sleep. Either it stays on its pCPU, or the switch follows.
             State::Running(_) => {
-                self.known[at].waking_ns = Some(self.now_ns).filter(|_| !self.arrivals_recorded);
+                self.known[at].waking = true;
                 return;
             }
             // The second event of the same wake-up.
             State::Ready => {}
             State::Asleep | State::Unknown => {
+                self.known[at].waking = false;
                 self.done.wakes += 1;
                 self.keep(Switch::wake_up(cpu, self.now_ns, Tid(tid)));
                 self.known[at].state = State::Ready;
@@ -396,6 +403,7 @@ impl Account {
 
     fn sample(&mut self, at: u64) {
         self.accounts.settle_to(at);
+        self.sampled_ns = at;
         let accounts = &self.accounts;
         let threads = self.known.iter().map(|known| {
             let unused = Vcpu::new(0);

@@ -108,8 +108,6 @@ pub struct Wake<'a> {
     pub tid: u32,
     /// The pCPU in whose queue it is put.
     pub target: Option<u32>,
-    /// Is it in that queue (`sched_wakeup`), or on its way (`sched_waking`)?
-    pub arrived: bool,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -163,8 +161,11 @@ struct Place<'a> {
 
 fn event(line: &str) -> Option<Line<'_>> {
     // A name may hold brackets too, so each of them is tried. None is long enough for what must follow.
-    let place = line.match_indices('[').find_map(|(at, _)| place(line, at))?;
-    let (tid, tgid, comm) = thread(place.before)?;
+    let (place, (tid, tgid, comm)) = line.match_indices('[').find_map(|(at, _)| {
+        let place = place(line, at)?;
+        let thread = thread(place.before)?;
+        Some((place, thread))
+    })?;
     if let Some(lost) = place.rest.strip_prefix("PERF_RECORD_LOST") {
         let events = lost.split_whitespace().find_map(|word| word.parse().ok());
         return Some(Line::Lost { cpu: Some(place.cpu), events });
@@ -172,7 +173,7 @@ fn event(line: &str) -> Option<Line<'_>> {
     let (name, fields) = named(place.rest)?;
     let what = match name {
         "sched_switch" => switch(fields).map_or(What::Garbled, What::Switch),
-        "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => wake(fields, name == "sched_wakeup"),
+        "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => wake(fields),
         "sched_migrate_task" => migrate(fields).unwrap_or(What::Garbled),
         _ => What::Other,
     };
@@ -320,7 +321,7 @@ fn asleep(bits: u16) -> Left {
     Left::Asleep(if bits & 0xf == 0 { 1 } else { bits & 0xf })
 }
 
-fn wake(fields: &str, arrived: bool) -> What<'_> {
+fn wake(fields: &str) -> What<'_> {
     let read = match fields.strip_prefix("comm=") {
         Some(rest) => raw(rest, " pid=", " prio=").map(|(comm, tid, rest)| (comm, tid, rest)),
         None => pretty_wake(fields),
@@ -334,7 +335,7 @@ fn wake(fields: &str, arrived: bool) -> What<'_> {
         let (_, after) = rest.split_once(mark)?;
         number(after.split(|c: char| !c.is_ascii_digit()).next()?)
     });
-    What::Wake(Wake { comm, tid, target, arrived })
+    What::Wake(Wake { comm, tid, target })
 }
 
 /// `comm:TID [prio] CPU:001`.

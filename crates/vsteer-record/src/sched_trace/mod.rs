@@ -71,20 +71,42 @@ fn each_line(file: &Path, take: &mut dyn FnMut(&str)) -> Result<Option<String>, 
 /// `BadInput` for a trace without usable switches, with times that go back, or with a clock that does not count
 /// seconds; `NothingThere` for one without a thread of a vCPU; as the system says if the file cannot be read.
 pub fn read(file: &Path) -> Result<Recording, Fault> {
+    let changed = std::fs::metadata(file).and_then(|m| m.modified());
+    let changed = changed.map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
+    let changed_ns = changed.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    recording(file, changed_ns, |take| each_line(file, take))
+}
+
+/// Reads a trace in memory; faults and notes call it `name`.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_bytes(name: &Path, bytes: &[u8]) -> Result<Recording, Fault> {
+    recording(name, 0, |take| {
+        bytes.split(|b| *b == b'\n').for_each(|line| take(&String::from_utf8_lossy(line)));
+        Ok(None)
+    })
+}
+
+/// Takes each line.
+type Lines<'a> = &'a mut dyn FnMut(&str);
+
+fn recording(
+    file: &Path,
+    changed_ns: u64,
+    lines: impl Fn(Lines<'_>) -> Result<Option<String>, Fault>,
+) -> Result<Recording, Fault> {
     let mut survey = Survey::default();
-    let damage = each_line(file, &mut |text| survey.see(text))?;
+    let damage = lines(&mut |text| survey.see(text))?;
     let name = file.display().to_string();
     survey.check(&name)?;
     let vms = vms::find(&survey);
     if vms.vms.is_empty() {
         return Err(without_vcpus(&name, &survey));
     }
-    let changed = std::fs::metadata(file).and_then(|m| m.modified());
-    let changed = changed.map_err(|e| Fault::io(format!("cannot read {name}"), &e))?;
-    let changed_ns = changed.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let mut account = account::Account::new(&survey, &vms, changed_ns);
     // The file may have grown or shrunk since the first pass.
-    each_line(file, &mut |text| account.see(text))?;
+    lines(&mut |text| account.see(text))?;
     let done = account.finish();
     let config = vms.config(&survey)?;
     let mut notes = survey.notes(&name, damage);

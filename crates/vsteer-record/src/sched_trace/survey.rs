@@ -35,8 +35,6 @@ pub(super) struct Survey {
     pub end_ns: u64,
     pub switches: u64,
     pub wakes: u64,
-    /// Those of `wakes` that are `sched_wakeup`.
-    pub arrivals: u64,
     pub others: u64,
     pub garbled: u64,
     /// Events whose clock does not count seconds.
@@ -87,10 +85,7 @@ impl Survey {
         }
         match &event.what {
             What::Switch(_) => self.switches += 1,
-            What::Wake(wake) => {
-                self.wakes += 1;
-                self.arrivals += u64::from(wake.arrived);
-            }
+            What::Wake(_) => self.wakes += 1,
             What::Garbled => self.garbled += 1,
             What::Migrate { .. } | What::Other => self.others += 1,
         }

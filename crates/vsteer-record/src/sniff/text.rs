@@ -60,6 +60,9 @@ pub(super) fn what_is(first: &[u8]) -> Option<Known> {
         let help = "vsteer diagnose FILE reads it";
         return Some(Known::new("a text trace of Linux' scheduler", help).read_by(Reader::SchedTrace));
     }
+    if crate::rt_app::is_one(text) {
+        return Some(Known::new("a workload of rt-app", "simulate it: vsteer simulate FILE"));
+    }
     if is_json(text) {
         return Some(Known::new("JSON", "give a recording; a plan in JSON is for `vsteer apply`"));
     }

@@ -329,6 +329,23 @@ impl Accounts {
         }
     }
 
+    /// `whose` was not blocked since `since`, as it seemed, but woken then, and has been runnable. The caller has told
+    /// nobody of the time since.
+    pub fn was_woken(&mut self, ticks: u64, whose: Whose, since: u64) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        let vcpu = &mut self.slots[at].vcpu;
+        vcpu.count(ticks);
+        let ready = ticks.saturating_sub(since).min(vcpu.ticks[Runstate::Blocked as usize]);
+        vcpu.ticks[Runstate::Blocked as usize] -= ready;
+        vcpu.ticks[Runstate::Runnable as usize] += ready;
+        vcpu.woken_ticks += ready;
+        vcpu.wakes += 1;
+        (vcpu.state, vcpu.woken) = (Some(Runstate::Runnable), true);
+        self.waits(at, since);
+        self.slots[at].charge(Ran::Unknown, ready);
+    }
+
     /// From this tick on, it is unknown what runs on this pCPU.
     pub fn vacate(&mut self, ticks: u64, pcpu: u16) {
         self.pass(ticks);
