@@ -1,6 +1,4 @@
 //! Stores and reads recordings, imports other formats, and exports recordings.
-//!
-//! GAP(scheduler-tools): no reader of `perf script`, `trace-cmd` and rt-app's JSON, and no writer of the latter.
 
 pub mod access_log;
 pub mod applied;

@@ -2,8 +2,10 @@
 //!
 //! A description has tasks. A task repeats its phases, and a phase repeats its events: `run`, `runtime`, `sleep` and
 //! `timer`. All times are us. Only the start of an event's name counts, so that `run0` and `run1` may stand in one
-//! object. What depends on other tasks or on devices is refused by name, because a simulation without it would look
-//! as if it had been there.
+//! object.
+//!
+//! GAP(rt-app-together): what depends on other tasks, memory or devices is refused by name, because a simulation without
+//! it would look as if it had been there. A written workload lacks waits of threads for each other.
 //!
 //! A timer counts from the start of its task. In the mode `relative` (the default), a task that is late restarts the
 //! timer. In the mode `absolute` it catches up.

@@ -323,7 +323,7 @@ fn asleep(bits: u16) -> Left {
 
 fn wake(fields: &str) -> What<'_> {
     let read = match fields.strip_prefix("comm=") {
-        Some(rest) => raw(rest, " pid=", " prio=").map(|(comm, tid, rest)| (comm, tid, rest)),
+        Some(rest) => raw(rest, " pid=", " prio="),
         None => pretty_wake(fields),
     };
     let Some((comm, tid, rest)) = read else { return What::Garbled };

@@ -10,8 +10,12 @@
 //! Before its first event, the state of a thread is unknown, and no counter contains that time. There are two
 //! exceptions: the first switch of a pCPU tells what ran there before, and a wake-up tells that its thread was asleep.
 //!
-//! Left out: what the text does not tell: quotas (a throttled thread looks ready), weights, affinities, caches and
-//! nodes, and the wall clock, in whose place the file's last change stands. The file `trace` in the latency format.
+//! GAP(trace-throttled): a trace does not tell quotas, so the time of a throttled thread counts as ready.
+//!
+//! GAP(trace-vms): without process ids in the trace, VMs that started at the same moment may be mixed up.
+//!
+//! Left out: what the text does not tell: weights, affinities, caches and nodes, and the wall clock, in whose place the
+//! file's last change stands. The file `trace` in the latency format.
 
 mod account;
 pub mod line;

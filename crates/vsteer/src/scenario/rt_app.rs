@@ -7,7 +7,7 @@
 //! In the other direction, each vCPU thread becomes a task. Work that came at fixed times gets timers in the mode
 //! `absolute`, and work after sleeps gets sleeps ([`vsteer_sim::forecast::demand`] tells the two apart).
 //!
-//! Left out: `GAP(rt-app-together)`: tasks and vCPUs that wait for each other.
+//! Left out: tasks and vCPUs that wait for each other.
 
 use crate::scenario::replay::Recorded;
 use std::path::Path;
