@@ -1,10 +1,9 @@
 //! Any bytes are a text trace of Linux' scheduler, or are refused. No thread of a trace has more time than there was.
 
 use std::path::Path;
-use vsteer_record::sched_trace::{line, of_bytes};
+use vsteer_record::sched_trace::of_bytes;
 
 pub fn run(bytes: &[u8]) -> bool {
-    String::from_utf8_lossy(bytes).lines().for_each(|text| drop(line::read(text)));
     let Ok(recording) = of_bytes(Path::new("trace.txt"), bytes) else { return false };
     let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
         return false;
