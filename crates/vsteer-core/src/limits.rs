@@ -43,6 +43,8 @@ pub const TRACE_PCPU: u32 = 8191;
 pub const TRACE_SWITCHES: u64 = 16 << 20;
 /// Samples of such a trace.
 pub const TRACE_SAMPLES: u64 = 3600;
+/// Samples of such a trace times its VMs' threads. Each takes some 500 bytes.
+pub const TRACE_THREAD_SAMPLES: u64 = 500_000;
 /// A line of such a trace. Other events than those of the scheduler may print some kB.
 pub const TRACE_LINE: u64 = 1 << 20;
 /// What may stand before the header of a batch file of esxtop: messages of a login, a spreadsheet's own line. Bytes.

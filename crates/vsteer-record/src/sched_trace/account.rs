@@ -143,7 +143,9 @@ impl Account {
     pub(super) fn new(survey: &Survey, vms: &Vms, changed_ns: u64) -> Account {
         let begin_ns = survey.begin_ns.unwrap_or(0);
         let length = survey.end_ns.saturating_sub(begin_ns);
-        let every_ns = EVERY_NS.min(length / SAMPLES).max(LEAST_NS).max(length / limits::TRACE_SAMPLES);
+        let threads: usize = vms.vms.iter().map(|vm| vm.threads.len()).sum();
+        let most = (limits::TRACE_THREAD_SAMPLES / threads.max(1) as u64).clamp(1, limits::TRACE_SAMPLES);
+        let every_ns = EVERY_NS.min(length / SAMPLES).max(LEAST_NS).max(length / most);
         let mut account = Account {
             accounts: Accounts::new(KHZ, 0),
             known: Vec::new(),
