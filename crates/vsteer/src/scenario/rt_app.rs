@@ -315,6 +315,7 @@ impl Rounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::Deserialize;
     use vsteer_record::rt_app;
     use vsteer_sim::guest::{Burst, Step};
 
@@ -345,9 +346,9 @@ mod tests {
         let run = |t| StepForm::Run(us(t));
         let steps = vec![run(1), run(1), StepForm::Sleep(us(2)), run(3)];
         assert_eq!(*forms[4], DemandForm::Sequence { steps, again_from: 2, rounds: None });
-        // It is a valid scenario, also as text.
-        let text = toml::to_string(&s).unwrap();
-        assert_eq!(toml::from_str::<Scenario>(&text).unwrap(), s);
+        // It is a valid scenario, also as a table, which `--set` changes.
+        let table = toml::Table::try_from(&s).unwrap();
+        assert_eq!(Scenario::deserialize(toml::Value::Table(table)).unwrap(), s);
         assert!(s.case().is_ok(), "{:?}", s.case().err().map(|r| r.fault));
         let fault = read(r#"{"tasks": {"a": {"priority": -20, "run": 1, "sleep": 1}}}"#).unwrap_err();
         assert!(fault.to_string().contains("-10 to 19"));
