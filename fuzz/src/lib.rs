@@ -25,7 +25,9 @@ mod plan;
 mod proc;
 mod qmp;
 mod recording;
+mod rt_app;
 mod scenario;
+mod sched_trace;
 mod service_levels;
 mod sniff;
 mod trigger;
@@ -71,7 +73,9 @@ targets!(
     proc,
     qmp,
     recording,
+    rt_app,
     scenario,
+    sched_trace,
     service_levels,
     sniff,
     trigger,

@@ -33,6 +33,20 @@ pub const HISTORY_GROUP: i64 = 256 << 20;
 pub const HISTORY_LAST_MS: u64 = 221_845_392_000_000;
 /// A saved trace of Xen, which is read as a whole. Bytes.
 pub const XEN_TRACE: u64 = 256 << 20;
+/// Threads of a text trace of Linux' scheduler: a busy host starts some 100,000 in an hour.
+pub const TRACE_THREADS: usize = 1 << 18;
+/// Different names of threads in such a trace that blame tells apart.
+pub const TRACE_NAMES: usize = 4096;
+/// The largest number of a pCPU in such a trace: the kernel's NR_CPUS on x86 is at most 8,192.
+pub const TRACE_PCPU: u32 = 8191;
+/// Switches and wake-ups of such a trace that vsteer keeps in memory, 12 bytes each. Counters need none of them.
+pub const TRACE_SWITCHES: u64 = 16 << 20;
+/// Samples of such a trace.
+pub const TRACE_SAMPLES: u64 = 3600;
+/// Samples of such a trace times its VMs' threads. Each takes some 500 bytes.
+pub const TRACE_THREAD_SAMPLES: u64 = 500_000;
+/// A line of such a trace. Other events than those of the scheduler may print some kB.
+pub const TRACE_LINE: u64 = 1 << 20;
 /// What may stand before the header of a batch file of esxtop: messages of a login, a spreadsheet's own line. Bytes.
 pub const ESXTOP_PREAMBLE: usize = 64 << 10;
 /// Rows of such a file that wait until the interval between rows is known. 64 rows of a large host have 15 MB. Bytes.

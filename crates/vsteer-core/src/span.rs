@@ -27,6 +27,11 @@ const UNITS: [(&str, u64); 7] = [
 pub struct Span(u64);
 
 impl Span {
+    /// This number of ns.
+    pub const fn of_ns(ns: u64) -> Span {
+        Span(ns)
+    }
+
     /// In ns.
     pub fn ns(self) -> u64 {
         self.0

@@ -118,6 +118,67 @@ fn schema() -> Arc<Schema> {
     ]))
 }
 
+/// Rows as a record batch.
+fn record_batch(base: u64, since: Vec<u32>, next: Vec<u32>, prev: Vec<u32>) -> RecordBatch {
+    let bases = RunArray::<Int32Type>::try_new(
+        &PrimitiveArray::<Int32Type>::from(vec![since.len() as i32]),
+        &PrimitiveArray::<UInt64Type>::from(vec![base]),
+    );
+    RecordBatch::try_new(
+        schema(),
+        vec![
+            Arc::new(bases.expect("one run ends at the last row")),
+            Arc::new(PrimitiveArray::<UInt32Type>::from(since)),
+            Arc::new(PrimitiveArray::<UInt32Type>::from(next)),
+            Arc::new(PrimitiveArray::<UInt32Type>::from(prev)),
+        ],
+    )
+    .expect("the columns are made by the schema above")
+}
+
+/// Switches as the bytes of one segment, for a recording in memory. They are in order of time.
+#[derive(Default)]
+pub(crate) struct InMemory {
+    stream: Option<StreamWriter<Vec<u8>>>,
+    base: u64,
+    since: Vec<u32>,
+    next: Vec<u32>,
+    prev: Vec<u32>,
+}
+
+impl InMemory {
+    /// Adds a switch.
+    pub(crate) fn push(&mut self, s: Switch) {
+        let since = s.ns.saturating_sub(self.base);
+        if self.since.is_empty() || self.since.len() >= ROWS || since > u64::from(u32::MAX) {
+            self.write();
+            self.base = s.ns;
+        }
+        self.since.push(s.ns.saturating_sub(self.base) as u32);
+        self.next.push(s.next.0 & TID_MASK | s.cpu << TID_BITS);
+        self.prev.push(s.prev.0 & TID_MASK | u32::from(s.prev_state) << TID_BITS);
+    }
+
+    fn write(&mut self) {
+        if self.since.is_empty() {
+            return;
+        }
+        let take = std::mem::take::<Vec<u32>>;
+        let rows = record_batch(self.base, take(&mut self.since), take(&mut self.next), take(&mut self.prev));
+        let stream = self.stream.get_or_insert_with(|| {
+            StreamWriter::try_new(Vec::new(), &schema()).expect("memory takes every byte")
+        });
+        stream.write(&rows).expect("memory takes every byte");
+    }
+
+    /// The name and the bytes of the segment; `None` without switches.
+    pub(crate) fn finish(mut self) -> Option<(String, Vec<u8>)> {
+        self.write();
+        let bytes = self.stream?.into_inner().expect("memory takes every byte");
+        Some((segment_name(TABLE, 1), bytes))
+    }
+}
+
 /// One bit for every possible thread id.
 struct Seen(Vec<u64>);
 
@@ -278,23 +339,9 @@ impl EventWriter {
         let base = std::mem::replace(&mut self.oldest, u64::MAX);
         self.newest = 0;
         let since: Vec<u32> = self.ns.drain(..).map(|ns| (ns - base) as u32).collect();
-        let bases = RunArray::<Int32Type>::try_new(
-            &PrimitiveArray::<Int32Type>::from(vec![since.len() as i32]),
-            &PrimitiveArray::<UInt64Type>::from(vec![base]),
-        );
-        let taken = |column: &mut Vec<u32>| {
-            PrimitiveArray::<UInt32Type>::from(std::mem::replace(column, Vec::with_capacity(ROWS)))
-        };
-        RecordBatch::try_new(
-            schema(),
-            vec![
-                Arc::new(bases.expect("one run ends at the last row")),
-                Arc::new(PrimitiveArray::<UInt32Type>::from(since)),
-                Arc::new(taken(&mut self.next)),
-                Arc::new(taken(&mut self.prev)),
-            ],
-        )
-        .expect("the columns are made by the schema above")
+        let taken = |column: &mut Vec<u32>| std::mem::replace(column, Vec::with_capacity(ROWS));
+        let (next, prev) = (taken(&mut self.next), taken(&mut self.prev));
+        record_batch(base, since, next, prev)
     }
 
     fn size(&self, number: u32) -> u64 {

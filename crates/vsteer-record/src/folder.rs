@@ -437,6 +437,12 @@ impl Recording {
         }
     }
 
+    /// This recording with files of its own in memory: switches and the names of threads.
+    #[must_use]
+    pub(crate) fn with_parts(self, parts: BTreeMap<String, Vec<u8>>) -> Recording {
+        Recording { parts: Parts::Memory(std::sync::Arc::new(parts)), ..self }
+    }
+
     /// The configuration in force at `mono_ns`.
     pub fn config_at(&self, mono_ns: u64) -> &HostConfig {
         let at = self.configs.iter().rev().find(|c| c.mono_ns <= mono_ns);

@@ -1,6 +1,4 @@
 //! Stores and reads recordings, imports other formats, and exports recordings.
-//!
-//! GAP(scheduler-tools): no reader of `perf script`, `trace-cmd` and rt-app's JSON, and no writer of the latter.
 
 pub mod access_log;
 pub mod applied;
@@ -16,6 +14,8 @@ pub mod own_folder;
 pub mod packed;
 mod parts;
 pub mod prometheus;
+pub mod rt_app;
+pub mod sched_trace;
 pub mod scraped;
 pub mod sniff;
 pub mod stream;

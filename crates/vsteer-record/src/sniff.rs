@@ -34,6 +34,8 @@ pub enum Reader {
     Esxtop,
     /// [`crate::xentrace`].
     XenTrace,
+    /// [`crate::sched_trace`].
+    SchedTrace,
     /// Performance counters of Windows, beside a display run.
     WindowsCounters,
 }
@@ -84,7 +86,16 @@ const MARKS: &[(&[u8], &str, &str)] = &[
     (b"\x89PNG", "a PNG picture", "give vsteer the data, not a picture of them"),
     (b"\xff\xd8\xff", "a JPEG picture", "give vsteer the data, not a picture of them"),
     (b"GIF8", "a GIF picture", "give vsteer the data, not a picture of them"),
-    (b"PERFILE2", "a recording of Linux' perf", "record with vsteer: vsteer record -o FOLDER"),
+    (
+        b"PERFILE2",
+        "a binary recording of Linux' perf",
+        "print its events as text, which vsteer reads: perf script -F +pid -i FILE > FILE.txt",
+    ),
+    (
+        b"\x17\x08\x44tracing",
+        "a binary recording of trace-cmd",
+        "print its events as text, which vsteer reads: trace-cmd report FILE > FILE.txt",
+    ),
     (b"ElfFile\0", "an event log of Windows", "export performance counters instead: typeperf -f CSV"),
     (b"\xd4\xc3\xb2\xa1", "captured network packets", "give vsteer a recording"),
     (b"\xff\xfe\0\0", "text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 FILE > NEW"),

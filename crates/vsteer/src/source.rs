@@ -19,7 +19,7 @@ use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_record::{Recording, esxtop, sniff};
+use vsteer_record::{Recording, esxtop, sched_trace, sniff};
 
 /// A stretch of samples with what is needed to understand them.
 pub struct Stretch {
@@ -107,12 +107,15 @@ fn live(_: &Window) -> Result<Stretch, Fault> {
 /// Reads a recording and says on standard error what of it was not whole.
 ///
 /// # Errors
-/// `NothingThere` if the path does not exist. For a folder as [`Recording::open`], for a batch file as [`esxtop::read`].
+/// `NothingThere` if the path does not exist. For a folder as [`Recording::open`], for a batch file as [`esxtop::read`],
+/// for text of `perf script`, `trace-cmd` or ftrace as [`sched_trace::read`].
 /// A file of another kind is named as what it is, and otherwise taken for a trace of Xen's.
 pub fn read(folder: &Path) -> Result<Recording, Fault> {
     let recording = if folder.is_file() && esxtop::is_one(folder) {
         let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
+    } else if folder.is_file() && sched_trace::is_one(folder) {
+        sched_trace::read(folder)?
     } else if folder.is_file() {
         check_kind(folder)?;
         xentrace(folder)?
@@ -135,9 +138,10 @@ fn check_kind(file: &Path) -> Result<(), Fault> {
         Some(known) if known.reader == Some(sniff::Reader::XenTrace) => Ok(()),
         Some(known) => Err(not_one().because(format!("it is {}", known.name)).help(known.help)),
         None if is_text(file) => {
-            let help =
-                "give a folder of `vsteer record`, a batch file of `esxtop -b`, or a trace of `xentrace`";
-            Err(not_one().because("it is a text file, but not one of `esxtop -b`").help(help))
+            let help = "give a folder of `vsteer record`, a batch file of `esxtop -b`, a trace of `xentrace`, or text of `perf script`";
+            Err(not_one()
+                .because("it is a text file, but not one of `esxtop -b` or `perf script`")
+                .help(help))
         }
         None => Ok(()),
     }

@@ -357,3 +357,35 @@ fn the_shipped_example_is_diagnosed_and_helped() {
         );
     }
 }
+
+/// A workload of rt-app is simulated, recorded, written as a workload again and simulated again: every task gets the same
+/// CPU time. The first task's share follows from its numbers: 2 ms of every 10 ms.
+#[test]
+fn a_workload_of_rt_app_goes_round() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let text = r#"{
+        "global": { "duration": 4 }, /* two pCPUs */
+        "tasks": {
+            "timed": { "cpus": [0], "run": 2000, "timer": { "ref": "unique", "period": 10000 } },
+            "sleeper": { "cpus": [0, 1], "run": 3000, "sleep": 7000 },
+            "hog": { "cpus": [1], "run": 1000 },
+        }
+    }"#;
+    std::fs::write(path("a.json"), text).unwrap();
+    let first = json(&["simulate", &path("a.json"), "--json", "-o", &path("a.vsteer")]);
+    let share = |out: &Value, vm: &str| figure(&out["points"][0], vm, "run");
+    assert!((share(&first, "timed") - 0.2).abs() < 0.001, "{}", share(&first, "timed"));
+    let out = vsteer(&["export", &path("a.vsteer"), "--to", "rt-app", "-o", &path("b.json")]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let second = json(&["simulate", &path("b.json"), "--json"]);
+    for vm in ["timed", "sleeper", "hog"] {
+        let (a, b) = (share(&first, vm), share(&second, &format!("{vm} vcpu0")));
+        assert!((a - b).abs() < 0.01, "{vm}: {a}, then {b}");
+    }
+    let refused = text.replace("\"sleep\": 7000", "\"lock\": \"m\"");
+    std::fs::write(path("c.json"), refused).unwrap();
+    let out = vsteer(&["simulate", &path("c.json")]);
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(told.contains("line 5: tasks.sleeper.lock") && told.contains("mutex"), "{told}");
+}

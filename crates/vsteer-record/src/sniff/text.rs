@@ -56,6 +56,13 @@ pub(super) fn what_is(first: &[u8]) -> Option<Known> {
             "let esxtop write a batch file, without a terminal: esxtop -b -a > FILE",
         ));
     }
+    if crate::sched_trace::begins(text) {
+        let help = "vsteer diagnose FILE reads it";
+        return Some(Known::new("a text trace of Linux' scheduler", help).read_by(Reader::SchedTrace));
+    }
+    if crate::rt_app::is_one(text) {
+        return Some(Known::new("a workload of rt-app", "simulate it: vsteer simulate FILE"));
+    }
     if is_json(text) {
         return Some(Known::new("JSON", "give a recording; a plan in JSON is for `vsteer apply`"));
     }

@@ -292,6 +292,75 @@ impl Accounts {
         }
     }
 
+    /// Counts a change at once. For a trace that is in order of time already.
+    pub fn take(&mut self, change: Change) {
+        self.pass(change.ticks);
+        self.newest = self.newest.max(change.ticks);
+        self.change(change);
+    }
+
+    /// From this tick on, `whose` waits for what runs on this pCPU. For a trace that names the queue of a runnable
+    /// thread.
+    pub fn queue(&mut self, ticks: u64, whose: Whose, pcpu: u16) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        self.slots[at].vcpu.pcpu = Some(pcpu);
+    }
+
+    /// From this tick on, the state of `whose` is unknown, because the thread ended.
+    pub fn forget(&mut self, ticks: u64, whose: Whose) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        self.slots[at].vcpu.count(ticks);
+        self.disown(ticks, whose);
+    }
+
+    /// From its last change on, the state of `whose` is unknown, because a part of the trace is missing. That time is not
+    /// counted, except for what an earlier sample told.
+    pub fn disown(&mut self, ticks: u64, whose: Whose) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        self.waited(at);
+        let vcpu = &mut self.slots[at].vcpu;
+        let runs_on = vcpu.pcpu.filter(|_| vcpu.state == Some(Runstate::Running));
+        (vcpu.state, vcpu.since) = (None, ticks.max(vcpu.since));
+        if let Some(pcpu) = runs_on.filter(|pcpu| self.on(*pcpu) == at as u32) {
+            self.leaves(pcpu);
+        }
+    }
+
+    /// `whose` was not blocked since `since`, as it seemed, but woken then, and has been runnable. The caller has told
+    /// nobody of the time since.
+    pub fn was_woken(&mut self, ticks: u64, whose: Whose, since: u64) {
+        self.pass(ticks);
+        let at = self.place(whose, ticks);
+        let vcpu = &mut self.slots[at].vcpu;
+        vcpu.count(ticks);
+        let ready = ticks.saturating_sub(since).min(vcpu.ticks[Runstate::Blocked as usize]);
+        vcpu.ticks[Runstate::Blocked as usize] -= ready;
+        vcpu.ticks[Runstate::Runnable as usize] += ready;
+        vcpu.woken_ticks += ready;
+        vcpu.wakes += 1;
+        (vcpu.state, vcpu.woken) = (Some(Runstate::Runnable), true);
+        self.waits(at, since);
+        self.slots[at].charge(Ran::Unknown, ready);
+    }
+
+    /// From this tick on, it is unknown what runs on this pCPU.
+    pub fn vacate(&mut self, ticks: u64, pcpu: u16) {
+        self.pass(ticks);
+        let at = self.on(pcpu);
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            (slot.vcpu.state, slot.vcpu.since) = (None, ticks.max(slot.vcpu.since));
+            self.leaves(pcpu);
+        }
+    }
+
+    /// One vCPU's counters, also while its state is unknown; `None` if it never had one.
+    pub fn counted(&self, whose: Whose) -> Option<&Vcpu> {
+        self.slots.get(self.places.of(whose) as usize).map(|s| &s.vcpu)
+    }
+
     /// Counts the changes that are old enough.
     pub fn settle(&mut self) {
         self.settle_to(self.newest.saturating_sub(self.hold));

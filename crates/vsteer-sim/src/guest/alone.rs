@@ -4,6 +4,7 @@ use super::demand::{Burst, Demand};
 use super::display::Frames;
 use super::jobs::{Jobs, Sleeps, Tally};
 use super::release::Release;
+use super::sequence::Sequence;
 use super::times::{Draw, Times};
 use super::{NO_MORE, Next};
 use crate::event::NEVER;
@@ -26,6 +27,7 @@ enum Kind {
     OnOff(Box<OnOff>),
     Released(Box<Released>),
     Recorded(Box<Recorded>),
+    Sequence(Box<Sequence>),
     Display(Box<Frames>),
     Ticked(Box<Ticked>),
     Polling(Box<Polling>),
@@ -146,6 +148,7 @@ impl Guest {
             Demand::Recorded { bursts, repeat } => {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))
             }
+            Demand::Sequence(spec) => Kind::Sequence(Box::new(Sequence::new(*spec))),
             Demand::Display(spec) => Kind::Display(Box::new(Frames::new(spec))),
             Demand::Ticked { tick_ns, demand } => {
                 let moments = matches!(*demand, Demand::Display(_));
@@ -186,6 +189,7 @@ impl Guest {
                 r.from_ns = now_ns;
                 r.next()
             }
+            Kind::Sequence(s) => s.begin(now_ns),
             Kind::Display(f) => f.begin(now_ns, random),
             Kind::Ticked(t) => {
                 let next = t.guest.begin(now_ns);
@@ -240,6 +244,7 @@ impl Guest {
                 r.place += 1;
                 burst.map_or(NO_MORE, |b| Next { at_ns: now_ns + b.sleep_ns, work_ns: b.compute_ns })
             }
+            Kind::Sequence(s) => s.next(now_ns),
             Kind::Display(f) => f.burst_done(now_ns, random),
             Kind::Ticked(t) => t.burst_done(now_ns),
             Kind::Polling(p) => p.burst_done(now_ns),

@@ -4,6 +4,7 @@ use super::display::DisplaySpec;
 use super::driver::ServedSpec;
 use super::lock::LockSpec;
 use super::release::Release;
+use super::sequence::SequenceSpec;
 use super::team::LoopSpec;
 use super::times::{Times, positive};
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,8 @@ pub enum Demand {
         /// Starts again at the end; otherwise sleeps forever.
         repeat: bool,
     },
+    /// Runs, sleeps and timers in a given order.
+    Sequence(Box<SequenceSpec>),
     /// Frames at their times: decoded, shown when due, dropped or shown late.
     Display(DisplaySpec),
     /// A member of a team of vCPUs that share parallel loops (OpenMP).
@@ -153,6 +156,7 @@ impl Demand {
                 }
                 Ok(())
             }
+            Demand::Sequence(spec) => spec.check(whose),
             Demand::Display(spec) => spec.check(whose),
             Demand::Loop(spec) => spec.check(whose),
             Demand::Lock(spec) => spec.check(whose),

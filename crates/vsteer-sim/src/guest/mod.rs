@@ -5,7 +5,7 @@
 //! server, a late timer), the vCPU does not block at all. So arrivals during busy time cost no event. The
 //! wait in the guest's own queue follows from the two times without simulation.
 //!
-//! - `alone`: vCPUs that do not depend on others (jobs, timers, servers, recorded bursts), and [`display`]
+//! - `alone`: vCPUs that do not depend on others (jobs, timers, servers, recorded bursts, [`sequence`]), and [`display`]
 //!   pipelines.
 //! - `linked`: vCPUs whose bursts depend on others' ([`team`]: OpenMP loops; [`lock`]: a lock of a VM;
 //!   [`driver`]: Xen's Domain-0 between a client and a server). The end of such a burst also ends the waiting
@@ -27,6 +27,7 @@ pub(super) mod linked;
 pub mod lock;
 pub mod poke;
 mod release;
+pub mod sequence;
 pub mod team;
 pub mod times;
 
@@ -34,6 +35,7 @@ pub(super) use alone::Guest;
 pub use demand::{Burst, Demand};
 pub use jobs::{Jobs, Sleeps};
 pub use release::Release;
+pub use sequence::{SequenceSpec, Step};
 pub use times::Times;
 
 /// The next burst: its start, and its CPU time.

@@ -5,7 +5,7 @@ use crate::guest::driver::{Asked, ServedSpec};
 use crate::guest::lock::{LockSpec, Order};
 use crate::guest::poke::Waiting;
 use crate::guest::team::{LoopSpec, Pause, Schedule};
-use crate::guest::{Burst, Demand, Times};
+use crate::guest::{Burst, Demand, SequenceSpec, Step, Times};
 use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -179,6 +179,17 @@ pub enum DemandForm {
         /// Each sleep while on.
         sleep: TimesForm,
     },
+    /// Runs, sleeps and timers in this order, as a task of rt-app.
+    Sequence {
+        /// All of them.
+        steps: Vec<StepForm>,
+        /// From which of them on they repeat; default: from the first one on.
+        #[serde(default)]
+        again_from: usize,
+        /// How often they are done; default: without end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rounds: Option<u64>,
+    },
     /// These bursts in order.
     Recorded {
         /// Sleep and CPU time of each burst.
@@ -187,6 +198,39 @@ pub enum DemandForm {
         #[serde(default)]
         repeat: bool,
     },
+}
+
+/// A step of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum StepForm {
+    /// Computes.
+    Run(Span),
+    /// Sleeps.
+    Sleep(Span),
+    /// Sleeps until the timer's next time. Timers count from the start of the vCPU.
+    Timer {
+        /// Timers with the same number are the same timer.
+        #[serde(default)]
+        timer: u32,
+        /// From its last time.
+        period: Span,
+        /// Does it catch up if the vCPU is late? Otherwise it restarts.
+        #[serde(default)]
+        catches_up: bool,
+    },
+}
+
+impl From<StepForm> for Step {
+    fn from(form: StepForm) -> Step {
+        match form {
+            StepForm::Run(t) => Step::Run(t.ns()),
+            StepForm::Sleep(t) => Step::Sleep(t.ns()),
+            StepForm::Timer { timer, period, catches_up } => {
+                Step::Timer { timer, period_ns: period.ns(), catches_up }
+            }
+        }
+    }
 }
 
 fn ticket() -> Order {
@@ -317,6 +361,10 @@ impl From<&DemandForm> for Demand {
             }
             DemandForm::OnOff { on, off, compute, sleep } => {
                 Demand::OnOff { on: on.into(), off: off.into(), compute: compute.into(), sleep: sleep.into() }
+            }
+            DemandForm::Sequence { steps, again_from, rounds } => {
+                let steps = steps.into_iter().map(Step::from).collect();
+                Demand::Sequence(Box::new(SequenceSpec { steps, again_from, rounds }))
             }
             DemandForm::Recorded { bursts, repeat } => Demand::Recorded {
                 bursts: bursts.iter().map(|(s, c)| Burst { sleep_ns: s.ns(), compute_ns: c.ns() }).collect(),

@@ -5,13 +5,18 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use vsteer_record::export::{FORMATS, Format};
 
+/// Every format: those that need the samples alone, and the one that needs the demands that the simulator derives.
+fn all() -> impl Iterator<Item = &'static Format> {
+    FORMATS.iter().chain(std::iter::once(&crate::scenario::rt_app::FORMAT))
+}
+
 /// The format of this name.
 fn format(name: &str) -> Result<Format, String> {
-    FORMATS.iter().find(|f| f.name == name).copied().ok_or_else(|| format!("{name:?} is not a format"))
+    all().find(|f| f.name == name).copied().ok_or_else(|| format!("{name:?} is not a format"))
 }
 
 fn formats() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(FORMATS.iter().map(|f| PossibleValue::new(f.name).help(f.doc)))
+    PossibleValuesParser::new(all().map(|f| PossibleValue::new(f.name).help(f.doc)))
         .try_map(|name| format(&name))
 }
 
@@ -20,6 +25,7 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 Examples:
   vsteer export before.vsteer --to parquet -o before
   vsteer export before.vsteer --to perfetto -o before.pftrace
+  vsteer export events.vsteer --to rt-app -o workload.json
 
 CSV is for people. Names show control characters as escapes such as \\u{1b}. A name that begins
 with =, +, @, - or ' gets an apostrophe, so that a spreadsheet does not compute it. Numbers stay as

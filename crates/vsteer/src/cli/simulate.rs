@@ -8,10 +8,11 @@ use std::path::PathBuf;
 Examples:
   vsteer simulate scenarios/noisy-neighbour.toml
   vsteer simulate scenarios/two-hogs.toml --seeds 5 --sweep vm.large.weight=128,256,512
+  vsteer simulate workload.json             Simulate a workload of rt-app
   vsteer simulate --from events.vsteer      Simulate a recorded host, beside what was measured
   vsteer simulate --published=vit           Simulate a paper's experiments, beside its figures")]
 pub struct Simulate {
-    /// Scenario file
+    /// Scenario file, or a workload of rt-app (JSON)
     ///
     /// A small one, with a quota and a timer (docs/scenarios.md has all keys):
     ///

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 use vsteer_core::limits;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::rt_app;
 use vsteer_sim::scenario::{Case, Refusal, Scenario};
 
 /// A scenario file as it was read.
@@ -27,7 +28,8 @@ impl File {
     /// Reads `path`.
     ///
     /// # Errors
-    /// `NothingThere` without such a file, `BadInput` with the line for one that is no scenario.
+    /// `NothingThere` without such a file, `BadInput` with the line for one that is neither a scenario nor a workload of
+    /// rt-app.
     pub fn read(path: &Path) -> Result<File, Fault> {
         let text =
             vsteer_record::files::text_at_most(path, limits::TEXT_FILE).map_err(|e| match e.kind() {
@@ -37,7 +39,24 @@ impl File {
                 }
                 _ => Fault::io(format!("cannot read the scenario {}", path.display()), &e),
             })?;
-        File::parse(path, text)
+        if rt_app::is_one(&text) { File::workload(path, &text) } else { File::parse(path, text) }
+    }
+
+    /// A workload of rt-app as a scenario. What it does not tell goes to standard error.
+    fn workload(path: &Path, text: &str) -> Result<File, Fault> {
+        let named = |fault: Fault| {
+            let what = format!("{}: {}", path.display(), fault.what);
+            Fault { what, ..fault }
+        };
+        let workload = rt_app::read(text).map_err(named)?;
+        let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        let (scenario, notes) = super::rt_app::scenario(&workload, &name).map_err(named)?;
+        notes.iter().for_each(crate::text::note);
+        let table = Table::try_from(&scenario).map_err(|e| {
+            named(Fault::new(FaultKind::BadInput, "the workload has no form as a scenario").because(e))
+        })?;
+        // Without its text, messages name no line: the lines of a scenario are not those of this file.
+        Ok(File { path: path.to_owned(), text: String::new(), table, scenario })
     }
 
     /// The same of a text; `path` is what messages call it.

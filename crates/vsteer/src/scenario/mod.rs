@@ -4,5 +4,6 @@ pub mod file;
 pub mod published;
 pub mod record;
 pub mod replay;
+pub mod rt_app;
 pub mod runs;
 pub mod table;

@@ -14,7 +14,7 @@ use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
 use vsteer_sim::forecast::compared::{Compared, Row, Sides, others_pcpus, same_threads};
-use vsteer_sim::forecast::demand::{Demands, demands, unswitched};
+use vsteer_sim::forecast::demand::{Demands, Wanted, demands, unswitched};
 use vsteer_sim::forecast::recorded::ReplayForecaster;
 use vsteer_sim::forecast::replay::{Got, Replay, keep_slices, replay};
 use vsteer_sim::forecast::weights;
@@ -79,6 +79,11 @@ impl Recorded {
             unswitched(&mut wanted.by_thread, first, last);
         }
         Ok(Recorded { stretch, window_ns: to_ns - from_ns, wanted })
+    }
+
+    /// The demand of a thread; `None` if it is not in the recording.
+    pub fn wanted(&self, tid: Tid) -> Option<&Wanted> {
+        self.wanted.by_thread.get(&tid)
     }
 
     /// The simulation of `config`, its own or a changed one, under the recorded demands.

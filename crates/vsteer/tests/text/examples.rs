@@ -33,6 +33,7 @@ const LIVE: &[&str] = &[
     "vsteer experiment report huge-pages",
     "vsteer experiment resume",
     "vsteer experiment run huge-pages.toml --yes",
+    "vsteer export events",
     "vsteer headroom --from",
     "vsteer history",
     "vsteer plan -o",
@@ -44,6 +45,7 @@ const LIVE: &[&str] = &[
     "vsteer rollback",
     "vsteer simulate --from events",
     "vsteer simulate --published",
+    "vsteer simulate workload",
     "vsteer steer",
     "vsteer top",
 ];
