@@ -3,6 +3,7 @@
 //! Without the feature `host` it reads files only, and is built for Windows and macOS as well.
 //! GAP(files-elsewhere): for Windows it was tried under Wine alone, for macOS not at all.
 
+mod assignment;
 mod cli;
 mod clock;
 mod command;

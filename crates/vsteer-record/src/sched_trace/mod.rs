@@ -1,6 +1,6 @@
 //! Reads text traces of Linux' scheduler events: a recording that somebody made without vsteer.
 //!
-//! `perf script`, `trace-cmd report` and ftrace's file `trace` print one event per line ([`line`]). vsteer reads the
+//! `perf script`, `trace-cmd report` and ftrace's file `trace` print one event per line ([`mod@line`]). vsteer reads the
 //! file twice. The first pass finds the threads, the pCPUs and the length ([`survey`]). The second one accounts each
 //! vCPU's time to running, ready or blocked ([`account`]), in the accounts that traces of Xen use too.
 //!
@@ -19,6 +19,7 @@
 
 mod account;
 pub mod line;
+mod names;
 mod survey;
 mod vms;
 
@@ -134,7 +135,7 @@ fn recording(
 
 fn without_vcpus(name: &str, survey: &Survey) -> Fault {
     let fault = Fault::new(FaultKind::NothingThere, format!("{name} shows no thread of a vCPU"));
-    if survey.threads.values().any(|t| vms::is_vmm(&t.comm)) {
+    if survey.threads.values().any(|t| names::is_vmm(&t.comm)) {
         return fault
             .because("a VMM ran, but none of its threads is named `CPU N/KVM`, `CPU N/TCG`, `vcpuN` or `fc_vcpu N`")
             .help("start QEMU with `-name NAME,debug-threads=on`, as libvirt does, and record again");

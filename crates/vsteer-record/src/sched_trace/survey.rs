@@ -124,7 +124,7 @@ impl Survey {
             return self.threads.entry(u32::MAX).or_default();
         }
         let thread = self.threads.entry(tid).or_insert_with(|| Thread { first_ns: ns, ..Thread::default() });
-        if thread.comm != comm && !comm.is_empty() && super::vms::vcpu(&thread.comm).is_none() {
+        if thread.comm != comm && !comm.is_empty() && super::names::vcpu(&thread.comm).is_none() {
             comm.clone_into(&mut thread.comm);
         }
         thread

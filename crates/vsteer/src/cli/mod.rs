@@ -5,7 +5,6 @@
 
 #[cfg(feature = "host")]
 mod apply;
-mod assignment;
 #[cfg(feature = "host")]
 mod audit;
 #[cfg(feature = "host")]
@@ -43,9 +42,9 @@ mod verify;
 mod window;
 mod words;
 
+pub use crate::assignment::{Setting, Sweep};
 #[cfg(feature = "host")]
 pub use apply::Apply;
-pub use assignment::{Setting, Sweep};
 #[cfg(feature = "host")]
 pub use audit::Audit;
 #[cfg(feature = "host")]

@@ -5,7 +5,7 @@
 //! `--set KEY=VALUE` changes the table before it becomes a scenario: `vm.web.weight=512`, where a part of the path may be an
 //! index or a `name`.
 
-use crate::cli::Setting;
+use crate::assignment::Setting;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -193,7 +193,7 @@ fn set(root: &mut Value, key: &str, value: Value) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Sweep;
+    use crate::assignment::Sweep;
 
     const TEXT: &str = r#"title = "two"
 for = "1s"

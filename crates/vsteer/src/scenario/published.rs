@@ -6,7 +6,7 @@
 use super::file::File;
 use super::runs;
 use super::table::number;
-use crate::cli::Setting;
+use crate::assignment::Setting;
 use crate::interrupt::Interrupt;
 use serde_json::{Value, json};
 use std::fmt::Write;

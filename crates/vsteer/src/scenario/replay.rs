@@ -1,7 +1,7 @@
 //! Simulates a recorded host: as recorded, to check the simulator against the measurement, and with changes.
 
 use super::record;
-use crate::cli::Setting;
+use crate::assignment::Setting;
 use crate::interrupt::Interrupt;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;

@@ -69,7 +69,7 @@ pub fn scenario(workload: &Workload, name: &str) -> Result<(Scenario, Vec<String
         about: String::new(),
         sources: Vec::new(),
         length: Span::of_ns(seconds.min(1_000_000) * 1_000_000_000),
-        warm_up: Some(Span::of_ns(0)),
+        warm_up: None,
         seed: 1,
         scheduler: SchedulerForm { policy: "eevdf".to_owned(), parameters: Default::default() },
         machine: MachineForm {
