@@ -88,6 +88,12 @@ pub enum Event {
     },
 }
 
+/// Name of the format, for `export`.
+pub const NAME: &str = "rt-app";
+/// What the exported file is, one line.
+pub const DOC: &str =
+    "Workload for rt-app: a task per vCPU, which needs the CPU time that was recorded (needs --events)";
+
 /// Could this text be a workload? It begins as JSON does, and has tasks.
 pub fn is_one(text: &str) -> bool {
     let begins = |text: &str| text.trim_start().starts_with(['{', '/']);

@@ -1,23 +1,16 @@
 //! Options of `vsteer export`.
 
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::path::PathBuf;
-use vsteer_record::export::{FORMATS, Format};
+use vsteer_record::export::FORMATS;
+use vsteer_record::rt_app;
 
-/// Every format: those that need the samples alone, and the one that needs the demands that the simulator derives.
-fn all() -> impl Iterator<Item = &'static Format> {
-    FORMATS.iter().chain(std::iter::once(&crate::scenario::rt_app::FORMAT))
-}
-
-/// The format of this name.
-fn format(name: &str) -> Result<Format, String> {
-    all().find(|f| f.name == name).copied().ok_or_else(|| format!("{name:?} is not a format"))
-}
-
-fn formats() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(all().map(|f| PossibleValue::new(f.name).help(f.doc)))
-        .try_map(|name| format(&name))
+/// The names: of formats that need the samples alone, and of the one that needs the demands that the simulator derives.
+fn formats() -> PossibleValuesParser {
+    let own = FORMATS.iter().map(|f| (f.name, f.doc));
+    let all = own.chain(std::iter::once((rt_app::NAME, rt_app::DOC)));
+    PossibleValuesParser::new(all.map(|(name, doc)| PossibleValue::new(name).help(doc)))
 }
 
 #[derive(Debug, Args)]
@@ -35,7 +28,7 @@ pub struct Export {
     pub recording: PathBuf,
     /// Write this format
     #[arg(long, value_parser = formats(), help_heading = "Output")]
-    pub to: Format,
+    pub to: String,
     /// Write to this file or folder
     #[arg(short, long, value_name = "PATH", help_heading = "Output")]
     pub output: PathBuf,

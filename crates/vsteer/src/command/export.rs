@@ -1,8 +1,16 @@
 //! `vsteer export`: converts a recording to another format.
 
 use crate::cli::Export;
-use vsteer_core::Fault;
-use vsteer_record::export::Input;
+use crate::scenario::rt_app;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_record::export::{FORMATS, Format, Input};
+
+/// The format of this name.
+fn format(name: &str) -> Result<&'static Format, Fault> {
+    let mut all = FORMATS.iter().chain(std::iter::once(&rt_app::FORMAT));
+    all.find(|f| f.name == name)
+        .ok_or_else(|| Fault::new(FaultKind::Usage, format!("{name:?} is not a format")))
+}
 
 /// Exports.
 ///
@@ -10,7 +18,7 @@ use vsteer_record::export::Input;
 /// `Usage` when the output exists; `BadInput` for what is no recording; when the output cannot be written.
 pub fn run(a: &Export, json: bool) -> Result<(), Fault> {
     let read = || crate::source::read(&a.recording);
-    let notes = (a.to.write)(&Input { path: &a.recording, read: &read }, &a.output)?;
+    let notes = (format(&a.to)?.write)(&Input { path: &a.recording, read: &read }, &a.output)?;
     notes.iter().for_each(crate::text::note);
     if json {
         crate::text::print_json(&serde_json::json!({ "output": a.output, "notes": notes }));

@@ -33,11 +33,8 @@ const WEIGHTS: [u32; 30] = [
 const FIRST_NICE: i8 = -10;
 
 /// The format of `vsteer export`.
-pub const FORMAT: Format = Format {
-    name: "rt-app",
-    doc: "Workload for rt-app: a task per vCPU, which needs the CPU time that was recorded (needs --events)",
-    write: export,
-};
+pub const FORMAT: Format =
+    Format { name: vsteer_record::rt_app::NAME, doc: vsteer_record::rt_app::DOC, write: export };
 
 fn refused(what: String, why: &str, help: &str) -> Fault {
     Fault::new(FaultKind::BadInput, what).because(why).help(help)
