@@ -35,6 +35,8 @@ pub const HISTORY_LAST_MS: u64 = 221_845_392_000_000;
 pub const XEN_TRACE: u64 = 256 << 20;
 /// Threads of a text trace of Linux' scheduler: a busy host starts some 100,000 in an hour.
 pub const TRACE_THREADS: usize = 1 << 18;
+/// VMs of such a trace. The accounts have numbers for three times as many.
+pub const TRACE_VMS: usize = 10_000;
 /// Different names of threads in such a trace that blame tells apart.
 pub const TRACE_NAMES: usize = 4096;
 /// The largest number of a pCPU in such a trace: the kernel's NR_CPUS on x86 is at most 8,192.

@@ -174,7 +174,7 @@ impl Server {
         }
     }
 
-    /// Why there is no sample.
+    /// Why the server has not a single sample.
     fn lacks(&self, of: &Histogram) -> Fault {
         let any = Histogram { metric: of.metric.clone(), labels: Default::default() };
         let series = self.get("series", &[("match[]", &stored::selector(&any))]);

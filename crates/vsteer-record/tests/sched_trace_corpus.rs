@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use vsteer_core::FaultKind;
 use vsteer_core::nouns::{Culprit, ThreadCounters};
+use vsteer_core::{FaultKind, limits};
 use vsteer_record::{Recording, sched_trace, sniff};
 
 const US: u64 = 1_000;
@@ -330,7 +330,7 @@ fn blame_is_the_time_of_who_ran() {
     assert_eq!(blame, expected);
 }
 
-/// Damage costs the time around it, and is told.
+/// Damage costs the time around it, and a note names it.
 #[test]
 fn what_is_missing_is_told() {
     for form in &FORMS {
@@ -438,7 +438,23 @@ fn a_trace_that_tells_nothing_is_refused_with_the_cause() {
     refused(one, FaultKind::BadInput, "the same time", "seconds");
 }
 
-/// What is not such a text is named, with the command that makes one.
+#[test]
+fn more_vms_than_the_accounts_have_numbers_for_are_refused() {
+    let line = |n: usize| {
+        let (us, tid) = (n % 1_000_000, n + 10);
+        format!(
+            "CPU 0/KVM {tid} [000] 1.{us:06}: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid={tid} prev_prio=120 \
+             prev_state=S ==> next_comm=CPU 0/KVM next_pid={} next_prio=120\n",
+            tid + 1
+        )
+    };
+    let vms = |most: usize| read((0..most).map(line).collect::<String>().as_bytes(), "trace.txt");
+    assert!(vms(limits::TRACE_VMS - 1).is_ok());
+    let fault = vms(limits::TRACE_VMS + 1).map(|_| ()).unwrap_err();
+    assert!(fault.kind == FaultKind::BadInput && fault.to_string().contains("10000 at most"), "{fault}");
+}
+
+/// A binary trace is refused with the command that prints it.
 #[test]
 fn binary_traces_are_named_with_the_command_that_prints_them() {
     for (bytes, name, help) in [

@@ -23,7 +23,7 @@ impl Holder {
         }
     }
 
-    /// What to do if there is no histogram at all.
+    /// What to do if a page has not a single histogram.
     fn help(self) -> &'static str {
         match self {
             Holder::Scrape => {

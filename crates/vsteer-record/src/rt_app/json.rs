@@ -162,16 +162,9 @@ impl Reader<'_> {
                     self.skip(at + 1);
                     return Ok(text);
                 }
-                '\\' => match chars.next().map(|(_, c)| c) {
-                    Some('n') => text.push('\n'),
-                    Some('t') => text.push('\t'),
-                    Some('u') => {
-                        let digits: String = chars.by_ref().take(4).map(|(_, c)| c).collect();
-                        let code = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                        text.push(code.unwrap_or(char::REPLACEMENT_CHARACTER));
-                    }
+                '\\' => match escaped(&mut chars.by_ref().map(|(_, c)| c)) {
                     Some(c) => text.push(c),
-                    None => break,
+                    None => return Err(self.wrong("what follows a backslash is not a character")),
                 },
                 _ => text.push(c),
             }
@@ -199,6 +192,35 @@ impl Reader<'_> {
     }
 }
 
+/// The character that an escape stands for. `rest`: what follows the backslash.
+fn escaped(rest: &mut impl Iterator<Item = char>) -> Option<char> {
+    Some(match rest.next()? {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'u' => {
+            let first = unit(rest)?;
+            // Characters beyond U+FFFF have two units.
+            let is_half = (0xd800..0xdc00).contains(&first);
+            let second = if is_half && rest.next() == Some('\\') && rest.next() == Some('u') {
+                unit(rest)
+            } else {
+                None
+            };
+            char::decode_utf16([first].into_iter().chain(second)).next()?.ok()?
+        }
+        c @ ('"' | '\'' | '\\' | '/') => c,
+        _ => return None,
+    })
+}
+
+/// Four hexadecimal digits.
+fn unit(rest: &mut impl Iterator<Item = char>) -> Option<u16> {
+    (0..4).try_fold(0, |all, _| Some(all << 4 | rest.next()?.to_digit(16)? as u16))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,12 +241,26 @@ mod tests {
     }
 
     #[test]
+    fn every_escape_is_read() {
+        let all: String = (0..0x80_u8).map(char::from).chain(['\u{e9}', '\u{d7ff}', '\u{1f600}']).collect();
+        let written = serde_json::to_string(&all).unwrap();
+        assert_eq!(read(&written).unwrap().kind, Kind::Text(all));
+        let escaped = r#""\b\f\n\r\t\/\\\"\u00e9\ud83d\ude00""#;
+        let text = "\u{8}\u{c}\n\r\t/\\\"\u{e9}\u{1f600}".to_owned();
+        assert_eq!(read(escaped).unwrap().kind, Kind::Text(text));
+        for wrong in [r#""\q""#, r#""\u12""#, r#""\ud83d""#, r#""\ud83d\u0041""#, r#""\ude00""#, "\"\\"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line() {
         for (text, line, why) in [
             ("{\n\"a\": 1\n\"b\": 2}", 3, "a comma is missing"),
             ("{\n\"a\" 1}", 2, "a colon"),
             ("{\n\"a\": 1", 2, "bracket"),
             ("{\n\"a", 2, "quotation mark"),
+            ("{\n\"\\q\": 1}", 2, "backslash"),
             ("{}\n{}", 2, "follows"),
             ("{ a: 1 }", 1, "a key in quotation marks"),
             ("\n/* x", 2, "comment"),

@@ -133,7 +133,7 @@ const REFUSED: &[(&str, &str)] = &[
 /// Reads a description.
 ///
 /// # Errors
-/// `BadInput` with the line: for text that is not of this form, and for what is not simulated.
+/// `BadInput` with the line, for text of another form and for a key that vsteer does not simulate.
 pub fn read(text: &str) -> Result<Workload, Fault> {
     let root = json::read(text)?;
     let Kind::Object(members) = &root.kind else {

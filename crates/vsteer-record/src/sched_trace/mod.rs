@@ -109,6 +109,12 @@ fn recording(
     if vms.vms.is_empty() {
         return Err(without_vcpus(&name, &survey));
     }
+    if vms.vms.len() > limits::TRACE_VMS {
+        let what = format!("{name} shows {} VMs", vms.vms.len());
+        return Err(Fault::new(FaultKind::BadInput, what)
+            .because(format!("vsteer reads {} at most", limits::TRACE_VMS))
+            .help("record a shorter time, or fewer pCPUs"));
+    }
     let mut account = account::Account::new(&survey, &vms, changed_ns);
     // The file may have grown or shrunk since the first pass.
     lines(&mut |text| account.see(text))?;

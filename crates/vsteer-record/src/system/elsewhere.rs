@@ -35,7 +35,7 @@ pub(crate) fn is_block_device(_: FileType) -> bool {
     false
 }
 
-/// Opens a terminal or another thing that is no ordinary file.
+/// Opens a terminal or a device.
 pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
@@ -85,7 +85,7 @@ impl Held {
         Ok(())
     }
 
-    /// There is no other name than its own.
+    /// The folder has only its own name.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         None
     }

@@ -91,7 +91,7 @@ impl Saved {
         let (good, bad): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
         let targets: Vec<_> = good.into_iter().flatten().collect();
         match bad.into_iter().find_map(Result::err) {
-            // A target that was scraped once tells nothing, and is no fault beside others.
+            // A target that was scraped once tells nothing. Beside others, vsteer passes over it.
             Some(fault) if targets.is_empty() => Err(fault),
             fault => {
                 fault.iter().for_each(|f| note(&format!("{f}")));
