@@ -130,6 +130,12 @@ pub struct About {
     pub quotas: bool,
     /// Does it use [`super::setup::VcpuSetup::class`]?
     pub classes: bool,
+    /// Does it use [`super::setup::VcpuSetup::reservation`]?
+    pub reservations: bool,
+    /// Does it use [`super::setup::VmSetup::warp`] and [`super::setup::VmSetup::vit`]?
+    pub warps: bool,
+    /// Does it use [`super::setup::VcpuSetup::soft_affinity`]?
+    pub soft_affinities: bool,
     /// Known deviations from the original, `id: what`.
     pub gaps: &'static [&'static str],
 }

@@ -35,9 +35,12 @@ pub fn passing(config: &HostConfig, model: &HostModel, names: &[&str], requests_
     let Some(driver) = driver(config) else { return Driver::default() };
     let weight = |vm: &VmConfig| vm.weight.map_or(1.0, CpuWeight::relative);
     let others: f64 = names.iter().filter_map(|name| find(config, name).ok()).map(weight).sum();
-    let run = model.vm(&driver.id).and_then(|vm| vm.group.run).unwrap_or(0.0);
+    let measured = model.vm(&driver.id);
+    let run = measured.and_then(|vm| vm.group.run).unwrap_or(0.0);
+    // The paper's D_0 is "the scheduling delay with which Domain-0 waits for the CPU".
+    let delay = measured.and_then(|vm| vm.group.ready).unwrap_or(0.0);
     let service_s = if requests_hz > 0.0 { run / requests_hz } else { 0.0 };
-    Driver { weight: weight(driver) / (weight(driver) + others), service_s, delay: run }
+    Driver { weight: weight(driver) / (weight(driver) + others), service_s, delay, run_pcpus: run }
 }
 
 /// The host of `config` with the requests of these VMs as demand. `requests_hz`: answered requests per second of

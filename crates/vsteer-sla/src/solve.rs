@@ -60,7 +60,7 @@ pub struct Guest {
 pub struct Problem {
     /// The VMs.
     pub guests: Vec<Guest>,
-    /// c = IO * D_0: part of the pCPU that the driver domain's work for them takes, 0 where there is none.
+    /// c = IO * D_0: part of the time in which the driver domain waits for a pCPU, 0 where there is none.
     pub driver: f64,
 }
 

@@ -121,6 +121,38 @@ fn what_cannot_be_simulated_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_setting_that_the_scheduler_ignores_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ignored.toml");
+    // The setting, and the schedulers that obey it.
+    for (setting, obeying) in [
+        ("class = { fifo = 50 }", &["cfs", "eevdf"][..]),
+        ("reservation = { budget = \"5ms\", period = \"10ms\", extra_time = false }", &["rtds", "sedf"]),
+        ("soft_affinity = \"0\"", &["credit", "credit2"]),
+        ("vit = true", &["bvt"]),
+        ("warp = { value = \"5ms\" }", &["bvt"]),
+        ("quota = { quota = \"5ms\", period = \"10ms\" }", &["cfs", "eevdf"]),
+    ] {
+        for policy in ["bvt", "cfs", "credit", "credit2", "eevdf", "esxi", "priority", "rtds", "sedf"] {
+            let text = format!(
+                "title = \"t\"\nfor = \"1s\"\n[scheduler]\npolicy = {policy:?}\n[machine]\ncores_per_node = 2\n\
+                [[vm]]\nname = \"a\"\ndemand = {{ periodic = {{ period = \"10ms\", work = \"1ms\" }} }}\n{setting}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            let out = vsteer(&["simulate", path.to_str().unwrap()]);
+            let told = String::from_utf8_lossy(&out.stderr);
+            if obeying.contains(&policy) {
+                assert!(out.status.success(), "{policy}, {setting}: {told}");
+            } else {
+                let name = format!("scheduler {policy} has no");
+                assert!(out.status.code() == Some(6) && told.contains(&name), "{policy}, {setting}: {told}");
+                assert!(told.contains("ignored.toml:10"), "the place: {told}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_scenario_of_the_project_can_be_simulated() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut seen = 0;

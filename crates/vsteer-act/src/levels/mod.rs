@@ -383,7 +383,7 @@ impl<'a> Keeper<'a> {
             let known = seen.as_ref().zip(lots.as_ref());
             notes.extend(known.and_then(|(seen, lots)| unsure(promise, seen.response.p95_s, lots)));
         }
-        (outcome, driver.delay)
+        (outcome, driver.run_pcpus)
     }
 
     /// Makes these steps if weights are to be set. Returns whether they were made.

@@ -525,6 +525,7 @@ fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Resul
         }
     }
     check_weight(&key("weight"), form.weight, about)?;
+    check_obeyed(form, about, key)?;
     if let Some(pct) = form.cap_pct {
         if !about.caps {
             let help = "leave the cap out, or choose a scheduler with caps";
@@ -535,6 +536,25 @@ fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Resul
         }
     }
     Ok(())
+}
+
+/// Refuses what the scheduler ignores: the figures would be the same with and without it, as if it had no effect.
+fn check_obeyed(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Result<(), Refusal> {
+    let settings = [
+        ("class", form.class.is_some(), about.classes, "classes"),
+        ("group", form.group.is_some(), about.quotas, "groups"),
+        ("reservation", form.reservation.is_some(), about.reservations, "reservations"),
+        ("soft_affinity", form.soft_affinity.is_some(), about.soft_affinities, "soft affinities"),
+        ("vit", form.vit, about.warps, "VIT hypercall"),
+        ("warp", form.warp.is_some(), about.warps, "warps"),
+    ];
+    match settings.iter().find(|(_, given, obeyed, _)| *given && !obeyed) {
+        None => Ok(()),
+        Some((k, _, _, what)) => {
+            let help = format!("leave `{k}` out, or choose a scheduler with {what}");
+            Err(refuse(key(k), format!("scheduler {} has no {what}", about.name), help))
+        }
+    }
 }
 
 /// The shortest period of a timer or display. Each period is an event of the simulation.

@@ -143,6 +143,9 @@ impl Policy for Bvt {
         caps: false,
         quotas: false,
         classes: false,
+        reservations: false,
+        warps: true,
+        soft_affinities: false,
         gaps: &[
             "bvt-overflow: virtual times do not wrap",
             "bvt-weights: finer than whole steps of mcu_advance",

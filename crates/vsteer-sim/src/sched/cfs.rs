@@ -139,6 +139,9 @@ impl Rules for Fairest {
         caps: false,
         quotas: true,
         classes: true,
+        reservations: false,
+        warps: false,
+        soft_affinities: false,
         gaps: &[
             "cfs-load: balancing counts runnable tasks; no wake_affine, no NUMA balancing, no SIS_UTIL; \
                 load of throttled tasks still counts",

@@ -212,6 +212,9 @@ impl Rules for Earliest {
         caps: false,
         quotas: true,
         classes: true,
+        reservations: false,
+        warps: false,
+        soft_affinities: false,
         gaps: &[
             "eevdf-load: balancing counts runnable tasks; no wake_affine, no NUMA balancing, no SIS_UTIL; \
                 load of throttled tasks still counts",

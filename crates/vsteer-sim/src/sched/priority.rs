@@ -60,6 +60,9 @@ impl Policy for Priority {
         caps: false,
         quotas: false,
         classes: false,
+        reservations: false,
+        warps: false,
+        soft_affinities: false,
         gaps: &[
             "priority-throttle: no limit on real-time run time",
             "priority-push: one queue instead of pushing and pulling between queues",

@@ -86,6 +86,9 @@ impl Policy for Rtds {
         caps: false,
         quotas: false,
         classes: false,
+        reservations: true,
+        warps: false,
+        soft_affinities: false,
         gaps: &[
             "rtds-races: interrupts and locks take no time",
             "rtds-tasklets: no tasklets, no core scheduling",

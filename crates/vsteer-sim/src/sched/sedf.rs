@@ -113,6 +113,9 @@ impl Policy for Sedf {
         caps: false,
         quotas: false,
         classes: false,
+        reservations: true,
+        warps: false,
+        soft_affinities: false,
         gaps: &[
             "sedf-placement: vCPUs are dealt to pCPUs in turn and stay",
             "sedf-weights: weights divide extra time, they are not turned into slices",

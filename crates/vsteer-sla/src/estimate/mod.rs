@@ -27,12 +27,15 @@ use vsteer_core::{Fault, FaultKind};
 /// Work that the driver domain (Xen's Domain-0) adds to each request. All 0 without a driver domain.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Driver {
-    /// w_0: weight of the driver domain, as a part of all weights.
+    /// w_0: weight of the driver domain, as a part of all weights with its own.
     pub weight: f64,
     /// X_0: CPU time of the driver domain per request, seconds.
     pub service_s: f64,
-    /// IO * D_0: part of the pCPU that the I/O work takes.
+    /// IO * D_0: part of the time in which the driver domain waits for a pCPU: its I/O operations per second, each with
+    /// its scheduling delay.
     pub delay: f64,
+    /// pCPUs that the driver domain used.
+    pub run_pcpus: f64,
 }
 
 /// Response times from several rounds of requests.
@@ -190,9 +193,12 @@ fn load(case: &Case<'_>) -> f64 {
 }
 
 /// Equations (1) to (4) exactly as printed. `known_gaps` of the paper's figures list where they are wrong.
+///
+/// (4) divides a guest's credit by those of the guests, 1 to n. It says of w_0 only that it is expressed likewise; a
+/// part that is at most 1 for any weight has Domain-0's own in the sum.
 fn paper(case: &Case<'_>) -> Vec<Option<Response>> {
     let all: f64 = case.next.iter().map(|n| n.weight).sum::<f64>();
-    let part = |n: &Next| n.weight / all * (1.0 - case.driver.weight);
+    let part = |n: &Next| n.weight / all;
     let of = |(p, (s, n)): (usize, (&Seen, &Next))| {
         let others = case.seen.iter().zip(case.next).enumerate().filter(|(i, _)| *i != p);
         let delay: f64 = others
@@ -263,6 +269,30 @@ mod tests {
 
     fn next(rate_hz: f64) -> Next {
         Next { rate_hz, weight: 1.0 }
+    }
+
+    /// Equations (1) to (4) once more, from the paper's text: sums over guests 1 to n, in ms.
+    #[test]
+    fn the_papers_equations_with_domain_0() {
+        let (rates, services_ms) = ([45.0, 45.0, 170.0], [6.6, 6.6, 1.7]);
+        let credits = [384.0, 256.0, 256.0];
+        let (credit_0, x_0_ms, waits_0) = (256.0, 0.4, 0.03);
+        let all: Vec<Seen> = rates.iter().zip(services_ms).map(|(hz, ms)| seen(*hz, ms)).collect();
+        let next: Vec<Next> =
+            rates.iter().zip(credits).map(|(hz, credit)| Next { rate_hz: *hz, weight: credit }).collect();
+        let w_0 = credit_0 / (credits.iter().sum::<f64>() + credit_0);
+        let driver = Driver { weight: w_0, service_s: x_0_ms / 1e3, delay: waits_0, run_pcpus: 0.1 };
+        let case = Case { driver, ..Case::new(&all, &next) };
+        let told = (ALL.iter().find(|e| e.name == "paper").unwrap().tell)(&case);
+        let w: Vec<f64> = credits.iter().map(|c| c / 896.0).collect();
+        for p in 0..3 {
+            let mut r_ms = services_ms[p] + w_0 * x_0_ms + 1e3 * waits_0 / (w[p] * rates[p]);
+            for i in (0..3).filter(|i| *i != p) {
+                r_ms += w[i] / w[p] * rates[i] / rates[p] * services_ms[i];
+            }
+            let told_ms = 1e3 * told[p].unwrap().mean_s;
+            assert!((told_ms - r_ms).abs() < 1e-9 * r_ms, "VM {p}: {told_ms} ms, the equations {r_ms} ms");
+        }
     }
 
     /// Scenario 1: by ratios of rates alone, 21.1 ms at 15, 15, 70 a second, 19.6 at 45, 45, 170 (`known_gaps`).

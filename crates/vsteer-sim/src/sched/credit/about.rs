@@ -69,6 +69,9 @@ pub(super) const ABOUT: About = About {
     caps: true,
     quotas: false,
     classes: false,
+    reservations: false,
+    warps: false,
+    soft_affinities: true,
     gaps: &[
         "credit-phase: ticks of all pCPUs coincide, accounting follows them at once",
         "credit-races: interrupts and locks take no time",

@@ -66,6 +66,9 @@ pub(super) const ABOUT: About = About {
     caps: true,
     quotas: false,
     classes: false,
+    reservations: false,
+    warps: false,
+    soft_affinities: true,
     gaps: &[
         "credit2-races: interrupts, locks and switches take no time",
         "credit2-phase: budgets of all capped VMs are replenished at the same instants",

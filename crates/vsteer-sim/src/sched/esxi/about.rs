@@ -58,6 +58,9 @@ pub(super) const ABOUT: About = About {
     caps: false,
     quotas: false,
     classes: false,
+    reservations: false,
+    warps: false,
+    soft_affinities: false,
     gaps: &[
         "esxi-closed: the source is not public; what papers leave open is as simple as can be",
         "esxi-placement: one queue, no NUMA clients, no cost of migration, no hyper-threading policy",
