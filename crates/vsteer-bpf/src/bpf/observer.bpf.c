@@ -631,9 +631,12 @@ int BPF_PROG(on_waking, struct task_struct *p)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 
+	/* A reader that took this moment with the mark of an earlier wake-up would see siblings that ran meanwhile. */
+	update_begin(s);
 	s->waking_cpu = bpf_get_smp_processor_id();
 	s->waking_mark = siblings_ran(s, now);
 	s->waking_since = now;
+	update_end(s);
 	return 0;
 }
 
