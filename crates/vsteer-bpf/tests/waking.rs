@@ -124,10 +124,6 @@ fn a_wake_up_on_its_way_to_another_pcpu_is_ready_time() {
         println!("{what}");
         // What the threads see also contains the waker's entry into the kernel and the sleeper's return from it.
         assert!(wait <= took + WAKES * APART_NS && wait + run + calls + WAKES * APART_NS >= took, "{what}");
-        assert!(
-            calls < waking,
-            "calls take too long to tell whether wake-ups on their way are counted: {what}"
-        );
         // The clock of a queue may stand still until its pCPU has left idle, and the run delay is then too small.
         assert!(wait - waking + WAKES * APART_NS >= run_delay, "{what}");
         assert!((run + wait + blocked).abs_diff(window) <= window / 1_000, "{what}");
