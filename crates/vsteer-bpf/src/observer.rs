@@ -12,9 +12,11 @@ use crate::layout::{CulpritKey, NO_LAG_MARK, Pcpu, QuotaClocksRaw, SPARES, Slot,
 use crate::load::{Options, load, quiet_libbpf};
 use crate::refused::refused;
 use crate::shared::Shared;
+use bytemuck::Zeroable;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -74,6 +76,7 @@ struct Vm {
 }
 
 /// Copies of the slots.
+#[derive(Default)]
 struct Slots {
     /// `CLOCK_MONOTONIC` just before, ns.
     mono_ns: u64,
@@ -96,6 +99,7 @@ pub struct Observer {
     free: Vec<u32>,
     births: Births,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
+    copies: RefCell<[Slots; 2]>,              // what the next copies overwrite
     ended: RefCell<BTreeSet<u32>>, // slots whose thread has ended, and whose last counts were handed out
     traces: Arc<Mutex<Reader>>,
     keeper: Keeper,
@@ -186,6 +190,7 @@ impl Observer {
             free: (0..limits.threads).rev().collect(),
             births,
             told: RefCell::default(),
+            copies: RefCell::default(),
             ended: RefCell::default(),
             traces,
             keeper,
@@ -457,24 +462,32 @@ impl Observer {
     }
 
     /// The slots in use, with the moment just before. A copy during which this thread lost its pCPU would mix moments, so
-    /// the quickest of some tries is taken.
+    /// the quickest of some tries is taken. It goes where the last ones went: memory that the kernel first has to clear
+    /// would make it slow, and so another try necessary.
     fn copy(&self) -> Slots {
+        let [mut quickest, mut other] = self.copies.take();
         let mut least = u64::MAX;
-        let mut quickest = None;
-        let slots = self.watched.len() as u64;
         for _ in 0..COPY_TRIES {
-            let begun = now_ns();
-            let whole = |slot: &u32| self.slots.whole(*slot).map(|s| (*slot, s));
-            let copied = Slots { mono_ns: begun, slots: self.watched.keys().filter_map(whole).collect() };
-            let took = now_ns() - begun;
-            if took < least {
-                (least, quickest) = (took, Some(copied));
+            other.slots.resize_with(self.watched.len(), || (0, Slot::zeroed()));
+            other.mono_ns = now_ns();
+            let mut copied = 0;
+            for slot in self.watched.keys() {
+                let (of, copy) = &mut other.slots[copied];
+                *of = *slot;
+                copied += usize::from(self.slots.whole_into(*slot, copy));
             }
-            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * slots {
+            other.slots.truncate(copied);
+            let took = now_ns() - other.mono_ns;
+            if took < least {
+                least = took;
+                std::mem::swap(&mut quickest, &mut other);
+            }
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * self.watched.len() as u64 {
                 break;
             }
         }
-        quickest.expect("at least one try")
+        self.copies.replace([Slots::default(), other]);
+        quickest
     }
 
     /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
@@ -498,11 +511,12 @@ impl Observer {
         }
         // Nothing is charged between the copy of the slots and the reading of the traces.
         let mut traces = self.traces();
-        let Slots { mono_ns, slots } = self.copy();
+        let copy = self.copy();
+        let mono_ns = copy.mono_ns;
         let mut reading = Reading { mono_ns, ..Reading::default() };
         let mut copied = BTreeMap::new();
-        for (slot, s) in &slots {
-            let (slot, s, w) = (*slot, &arrived(s, mono_ns), &self.watched[slot]);
+        for (slot, s) in &copy.slots {
+            let (slot, s, w) = (*slot, &*arrived(s, mono_ns), &self.watched[slot]);
             reading.surprises += s.surprises;
             let waits = s.state == state::READY;
             let open = waits.then_some(Open { cpu: s.cpu, from: s.charge_since, to: mono_ns });
@@ -536,6 +550,7 @@ impl Observer {
         }
         let charges = traces.read(&copied, mono_ns);
         drop(traces);
+        self.copies.borrow_mut()[0] = copy;
         reading.blame = charges
             .into_iter()
             .filter_map(|(slot, cause, ns)| {
@@ -582,17 +597,17 @@ impl Observer {
 }
 
 /// A copy of a slot, with a wake-up that is on its way to the thread's pCPU counted as if it arrived now.
-fn arrived(s: &Slot, now: u64) -> Slot {
+fn arrived(s: &Slot, now: u64) -> Cow<'_, Slot> {
     let since = s.waking_since.max(s.since);
     if s.state != state::BLOCKED || s.waking_since == 0 || since >= now {
-        return *s;
+        return Cow::Borrowed(s);
     }
     let mut s = *s;
     s.in_state[state::BLOCKED as usize] += since - s.since;
     s.waking_ns += now - since;
     s.lag_mark = if since == s.waking_since { s.waking_mark } else { NO_LAG_MARK };
     (s.state, s.since, s.charge_since) = (state::READY, since, since);
-    s
+    Cow::Owned(s)
 }
 
 /// The lag of a wait that is still open, by the clock of when its VM's vCPUs ran.

@@ -75,7 +75,13 @@ impl<T: AnyBitPattern + NoUninit> Shared<T> {
     /// Entry `i`, whose first and last words are sequence numbers (see `update_begin` in `bpf/observer.bpf.c`);
     /// `None` if there is none, or it was being written all the time.
     pub(crate) fn whole(&self, i: u32) -> Option<T> {
-        whole(self.entry(i)?)
+        let mut value = T::zeroed();
+        self.whole_into(i, &mut value).then_some(value)
+    }
+
+    /// The same, into `value`; false if it is not whole.
+    pub(crate) fn whole_into(&self, i: u32, value: &mut T) -> bool {
+        self.entry(i).is_some_and(|words| whole(words, value))
     }
 }
 
@@ -165,25 +171,29 @@ fn half(words: &[AtomicU64], offset: usize) -> &AtomicU32 {
 
 fn copied<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> T {
     let mut value = T::zeroed();
-    let to = bytemuck::cast_slice_mut::<T, u64>(std::slice::from_mut(&mut value));
-    for (to, word) in to.iter_mut().zip(words) {
-        *to = word.load(Ordering::Relaxed);
-    }
+    copy(words, &mut value);
     value
 }
 
-/// The value, or `None` if it was being written. A writer increments the last word, stores the value, and then
+fn copy<T: AnyBitPattern + NoUninit>(words: &[AtomicU64], value: &mut T) {
+    let to = bytemuck::cast_slice_mut::<T, u64>(std::slice::from_mut(value));
+    for (to, word) in to.iter_mut().zip(words) {
+        *to = word.load(Ordering::Relaxed);
+    }
+}
+
+/// Copies the value; false if it was being written. A writer increments the last word, stores the value, and then
 /// increments the first word. So the value is whole if both words are equal.
 /// GAP(arm-order): the kernel side's atomic adds order these stores on x86 only.
-fn whole<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> Option<T> {
-    let (first, last) = (words.first()?, words.last()?);
+fn whole<T: AnyBitPattern + NoUninit>(words: &[AtomicU64], value: &mut T) -> bool {
+    let (Some(first), Some(last)) = (words.first(), words.last()) else { return false };
     let mut begun = None;
     for tries in 1_u32.. {
         let before = first.load(Ordering::Acquire);
-        let value = copied(words);
+        copy(words, value);
         fence(Ordering::Acquire);
         if last.load(Ordering::Relaxed) == before {
-            return Some(value);
+            return true;
         }
         if tries < TORN_TRIES {
             std::hint::spin_loop();
@@ -193,7 +203,7 @@ fn whole<T: AnyBitPattern + NoUninit>(words: &[AtomicU64]) -> Option<T> {
             break;
         }
     }
-    None
+    false
 }
 
 #[cfg(test)]
@@ -227,8 +237,11 @@ mod tests {
             let mixed = |copy: &[u64; WORDS]| copy[1..WORDS - 1].iter().any(|w| *w != copy[0]);
             let begun = Instant::now();
             let in_time = |_: &i32| begun.elapsed() < Duration::from_secs(5);
-            let copies: Vec<[u64; WORDS]> =
-                (0..copies).take_while(in_time).filter_map(|_| whole(&words)).collect();
+            let copy = |_| {
+                let mut copy = [0; WORDS];
+                whole(&words, &mut copy).then_some(copy)
+            };
+            let copies: Vec<[u64; WORDS]> = (0..copies).take_while(in_time).filter_map(copy).collect();
             // Before anything may fail, or the scope waits for ever.
             stop.store(true, Ordering::Relaxed);
             assert!(!copies.is_empty());
@@ -284,6 +297,6 @@ mod tests {
     fn an_update_that_never_ends_is_given_up() {
         let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
         words[WORDS - 1].store(1, Ordering::Relaxed);
-        assert_eq!(whole::<[u64; WORDS]>(&words), None);
+        assert!(!whole(&words, &mut [0; WORDS]));
     }
 }

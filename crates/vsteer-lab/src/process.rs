@@ -87,7 +87,10 @@ pub fn waited_ns(pid: i32) -> Result<BTreeMap<i32, f64>, Fault> {
 }
 
 /// The field of every thread's schedstat (Linux, Documentation/scheduler/sched-stats.rst).
-fn schedstat_ns(pid: i32, field: usize) -> Result<BTreeMap<i32, f64>, Fault> {
+///
+/// # Errors
+/// The process has ended.
+pub fn schedstat_ns(pid: i32, field: usize) -> Result<BTreeMap<i32, f64>, Fault> {
     let folder = format!("/proc/{pid}/task");
     let read = std::fs::read_dir(&folder).map_err(|e| Fault::io(format!("reading {folder}"), &e))?;
     let of = |entry: std::fs::DirEntry| -> Option<(i32, f64)> {

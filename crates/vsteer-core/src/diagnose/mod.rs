@@ -235,7 +235,8 @@ impl<'a> Context<'a> {
 
     /// Name of a VM as a person knows it; its id if the configuration does not have the VM.
     pub fn name(&self, id: &VmId) -> String {
-        self.config.name_of(id)
+        // The model has the names of the VMs that it measured; to find one of them again takes a look at all VMs.
+        self.model.vm(id).map_or_else(|| self.config.name_of(id), |vm| vm.name.clone())
     }
 
     /// Printable name of a culprit.

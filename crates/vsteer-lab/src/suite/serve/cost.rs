@@ -7,13 +7,15 @@ use super::ask::{Answer, ask};
 use crate::drive::{Vsteer, wait};
 use crate::files::{make_folder, write_secret};
 use crate::interrupt;
-use crate::process::{Ends, cpu_ns};
+use crate::process::{Ends, cpu_ns, schedstat_ns};
 use crate::suite::many::stand_in::{Does, StandIn};
 use crate::suite::many::{BpfStats, memory, programs};
 use crate::suite::{Bench, Case, Evidence, Findings, Minutes, worst};
 use flate2::read::GzDecoder;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -27,7 +29,7 @@ pub const CASE: Case = Case {
     name: "serve-cost",
     doc: "the service beside 200 VMs of 8 vCPUs: CPU time, memory, scrapes, and hostile clients",
     in_test: true,
-    minutes: Minutes::new(1.2, 3.0),
+    minutes: Minutes::new(1.7, 3.0),
     beside: false,
     run,
 };
@@ -39,8 +41,10 @@ const PERIOD: Duration = Duration::from_millis(250);
 const BURST: Duration = Duration::from_micros(100);
 /// Part of a core; bytes; bytes of a compressed scrape; time of a scrape; how late a sample may be.
 const CORE: f64 = 0.06;
-/// What a bare loop over the VMs' threads takes on the machine that the promise is of, once a second, as part of a core.
-const BARE: f64 = 0.02;
+/// Where that is more: so many times the CPU time of a bare exporter of two numbers of every vCPU. Shared machines are two to
+/// three times as slow for minutes, mostly at memory, and both are slow then.
+const CORE_OF_BARE: f64 = 3.0;
+const SCRAPE_OF_BARE: f64 = 3.0;
 const BYTES: u64 = 120_000_000;
 const COMPRESSED: usize = 400_000;
 const SCRAPE: Duration = Duration::from_millis(50);
@@ -66,20 +70,33 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let service = Service::start(bench)?;
     wait("letting the service observe", Duration::from_secs(8))?;
     let mut findings = Findings::default();
-    let cost = service.costs(if bench.full { 60 } else { 20 }, &vms, &mut findings)?;
-    let scraped = service.scraped(&mut findings)?;
+    let (cost, bare) = service.costs(if bench.full { 60 } else { 20 }, &vms, &mut findings)?;
+    let scraped = service.scraped(bare, &mut findings)?;
     service.at_once(&mut findings)?;
     service.hostile(&mut findings)?;
-    findings.figures = json!({ "core": cost, "scrape": scraped });
+    findings.figures = json!({ "core": cost, "bare_exporter": bare, "scrape": scraped });
     Ok(findings)
 }
 
-/// CPU time of reading what the kernel tells of each of the VMs' threads.
-fn bare_loop(vms: &[StandIn]) -> Result<Duration, Fault> {
+/// CPU time of the least that an exporter does for a scrape: read two numbers of each of the VMs' threads from the kernel, keep
+/// them by name, and print them. Like the service it comes once a second, when its memory is in no cache any more.
+fn bare_exporter(vms: &[StandIn]) -> Result<Duration, Fault> {
     let before = clock_gettime(ClockId::ThreadCPUTime);
-    for vm in vms {
-        cpu_ns(vm.pid() as i32)?;
+    let mut of: BTreeMap<String, f64> = BTreeMap::new();
+    for (i, vm) in vms.iter().enumerate() {
+        let pid = vm.pid() as i32;
+        for (name, values) in [("run", schedstat_ns(pid, 0)?), ("ready", schedstat_ns(pid, 1)?)] {
+            let named = |(tid, ns): (i32, f64)| {
+                (format!("vcpu_{name}_seconds_total{{vm=\"served-{i}\",thread=\"{tid}\"}}"), ns / 1e9)
+            };
+            of.extend(values.into_iter().map(named));
+        }
     }
+    let mut text = String::new();
+    for (name, value) in &of {
+        let _ = writeln!(text, "{name} {value}");
+    }
+    std::hint::black_box(text);
     let took = clock_gettime(ClockId::ThreadCPUTime) - before;
     Duration::try_from(took).map_err(|e| failed("reading this thread's clock", &e))
 }
@@ -141,34 +158,31 @@ impl Service {
         ask(self.connect_by_address()?, &format!("{SCRAPES}Authorization: Bearer {TOKEN}\r\n\r\n"))
     }
 
-    /// CPU time and memory, with a scrape every ten seconds. Once a second a bare loop reads what the kernel tells of every
-    /// thread, so that a machine that is slow now is known by it.
-    fn costs(&self, seconds: u64, vms: &[StandIn], findings: &mut Findings) -> Result<f64, Fault> {
+    /// CPU time, with a scrape every ten seconds, of the service and of a bare exporter, as parts of a core; and memory.
+    fn costs(&self, seconds: u64, vms: &[StandIn], findings: &mut Findings) -> Result<(f64, f64), Fault> {
         let (begun, start_ns, bpf) = (Instant::now(), cpu_ns(self.pid())?, programs(self.pid()));
-        let mut loops = Duration::ZERO;
+        let mut exports = Duration::ZERO;
         for second in 1..=seconds {
             wait("the service observes", Duration::from_secs(1))?;
-            loops += bare_loop(vms)?;
+            exports += bare_exporter(vms)?;
             if second % 10 == 0 {
                 self.scrape()?;
             }
         }
         let core = (cpu_ns(self.pid())? - start_ns) / begun.elapsed().as_nanos() as f64;
-        let bare = loops.as_secs_f64() / seconds as f64;
-        let slower = (bare / BARE).max(1.0);
+        let bare = exports.as_secs_f64() / seconds as f64;
         let sum = |all: &[(String, u64, u64)]| all.iter().map(|p| p.2).sum::<u64>();
         let in_kernel = (sum(&programs(self.pid())) - sum(&bpf)) as f64 / begun.elapsed().as_nanos() as f64;
         findings.claim_on(
             format!(
-                "{VMS} VMs of {VCPUS} vCPUs at 1 s take at most {:.0} % of a core, user and system, and {:.1} times a bare loop \
-                 over their threads where that is slower",
+                "{VMS} VMs of {VCPUS} vCPUs at 1 s take at most {:.0} % of a core, user and system, or {CORE_OF_BARE} times a \
+                 bare exporter of two numbers",
                 100.0 * CORE,
-                CORE / BARE
             ),
             Evidence::amount(100.0 * core, 0.1, "% of a core"),
-            core <= CORE * slower,
+            core <= CORE.max(CORE_OF_BARE * bare),
             format!(
-                "{:.2} %, and {:.2} % in eBPF programs, which the threads that switch pay; the bare loop {:.2} %",
+                "{:.2} %, and {:.2} % in eBPF programs, which the threads that switch pay; the bare exporter {:.2} %",
                 100.0 * core,
                 100.0 * in_kernel,
                 100.0 * bare
@@ -180,11 +194,11 @@ impl Service {
             bytes <= BYTES,
             format!("{:.0} MB", bytes as f64 / 1e6),
         );
-        Ok(core)
+        Ok((core, bare))
     }
 
-    /// Scrapes of ten samples, one each.
-    fn scraped(&self, findings: &mut Findings) -> Result<f64, Fault> {
+    /// Scrapes of ten samples, one each; a bare exporter takes `bare` seconds.
+    fn scraped(&self, bare: f64, findings: &mut Findings) -> Result<f64, Fault> {
         let (mut took, mut bytes, mut series) = (Vec::new(), 0, 0);
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(1100));
@@ -199,10 +213,17 @@ impl Service {
         }
         let longest = worst(took.iter().copied());
         findings.claim_on(
-            format!("a scrape of all takes at most {} ms, beside their load", SCRAPE.as_millis()),
+            format!(
+                "a scrape of all takes at most {} ms, beside their load, or {SCRAPE_OF_BARE} times a bare exporter",
+                SCRAPE.as_millis()
+            ),
             Evidence::count(series, (VMS * VCPUS) as usize, "series"),
-            longest <= SCRAPE.as_secs_f64(),
-            format!("{series} series, {:.1} ms at most of ten new samples", 1e3 * longest),
+            longest <= SCRAPE.as_secs_f64().max(SCRAPE_OF_BARE * bare),
+            format!(
+                "{series} series, {:.1} ms at most of ten new samples, the bare exporter {:.1} ms",
+                1e3 * longest,
+                1e3 * bare
+            ),
         );
         findings.claim(
             format!("it has at most {} kB, compressed", COMPRESSED / 1000),
