@@ -220,6 +220,14 @@ pub struct Costs {
     pub smt_speed: u32,
     /// Do cores run at the capacity that the topology gives them? Otherwise all are equally fast.
     pub capacity: bool,
+    /// Speed of every core, in 1/1,000 of the one for which CPU times of work are given: above 1,000 where a processor raises its
+    /// clock, as it does while some cores are idle.
+    pub speed: u32,
+}
+
+impl Costs {
+    /// The range of `speed`.
+    pub const SPEEDS: std::ops::RangeInclusive<u32> = 100..=4000;
 }
 
 impl Default for Costs {
@@ -231,6 +239,7 @@ impl Default for Costs {
             remote_speed: 1000,
             smt_speed: 1000,
             capacity: false,
+            speed: 1000,
         }
     }
 }

@@ -151,5 +151,12 @@ fn costs_are_paid_exactly() {
             10 * MS + 6000,
             "{name}: full speed alone"
         );
+        setup.costs.speed = 1600;
+        let s = run(name, &setup, &[], S);
+        assert_eq!(
+            s.account(Vcpu(0)).ns[State::Running as usize],
+            (10 * MS + 6000) * 1000 / 1600,
+            "{name}: with a clock above the nominal one"
+        );
     }
 }

@@ -221,6 +221,7 @@ impl Dice {
             remote_speed: 1000 - self.upto(400) as u32,
             smt_speed: 1000 - self.upto(400) as u32,
             capacity: false,
+            speed: 1500 - self.upto(1000) as u32,
         }
     }
 }

@@ -272,6 +272,24 @@ fn vit_buys_latency_and_not_share() {
     assert!((40 * MS..=47 * MS).contains(&late), "{late}");
 }
 
+/// Two timers expire at the same ticks. Who asked first runs first, though it uses three times as much: 30 ms of work at once, then
+/// the other's 10 ms, then the hog.
+#[test]
+fn of_timers_that_expire_together_the_first_asked_for_is_first() {
+    let work = |offset_ms: u64, work_ms: u64| {
+        let mut vm = one(Demand::Periodic {
+            period_ns: 100 * MS,
+            offset_ns: Some(offset_ms * MS),
+            work: Times::Fixed(work_ms * MS),
+        });
+        vm.vit = true;
+        vm
+    };
+    let a = run("bvt", 1, vec![work(100, 10), work(0, 30), one(Demand::Hog)], &[], 30 * S);
+    let slowest = [0, 1].map(|v: usize| a[v].jobs.as_ref().unwrap().response_max_ns);
+    assert_eq!(slowest, [40 * MS, 30 * MS]);
+}
+
 /// What is borrowed is bounded: one that wants 80 % beside a hog gets its half, whatever it asks for.
 #[test]
 fn vit_cannot_take_more_than_it_may_borrow() {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, HostConfig, VmConfig};
 use vsteer_core::setting::Step;
-use vsteer_core::setting::argv::virsh_word;
+use vsteer_core::setting::argv::move_command;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
 use vsteer_host::hypervisors;
@@ -403,10 +403,13 @@ impl<'a> Keeper<'a> {
         if self.hosts.is_empty() {
             if let Some(first) = candidates.first() {
                 let name = self.names[first.vm];
-                let id = config.vms.iter().find(|vm| vm.name == name).map(|vm| vm.id.0.as_str());
-                let word = virsh_word(name, id);
-                notes.push(format!(
-                    "to move the VM: virsh migrate --live {word} qemu+ssh://OTHER/system (untried); for a plan, name hosts in [[host]]"
+                let vm = config.vms.iter().find(|vm| vm.name == name);
+                let command = vm.and_then(|vm| move_command(&vm.manager, name, Some(&vm.id.0)));
+                notes.push(command.map_or_else(
+                    || format!("{name} must move to another host"),
+                    |command| {
+                        format!("to move the VM: {command} (untried); for a plan of libvirt's VMs, name hosts in [[host]]")
+                    },
                 ));
             }
             return None;

@@ -4,6 +4,7 @@
 //! string that only a shell could run (pipes, redirections, variables, patterns) is refused. To run a shell, a file
 //! says so: `{ sh = "..." }`, which stands for `["/bin/sh", "-c", "..."]`.
 
+use crate::nouns::Manager;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Characters with a meaning for a shell, outside quotes.
@@ -138,6 +139,21 @@ pub fn virsh_word(name: &str, uuid: Option<&str>) -> String {
     }
 }
 
+/// The command that moves a running VM to another host, `OTHER`: as its manager has it. `None` where nobody moves it by hand.
+/// `domain`: its id at libvirt.
+pub fn move_command(manager: &Manager, name: &str, domain: Option<&str>) -> Option<String> {
+    Some(match manager {
+        Manager::Libvirt(_) => {
+            format!("virsh migrate --live {} qemu+ssh://OTHER/system", virsh_word(name, domain))
+        }
+        Manager::Xen => format!("xl migrate {} OTHER", shell_word(name)),
+        Manager::Proxmox(number) => format!("qm migrate {number} OTHER --online"),
+        Manager::KubeVirt => format!("virtctl migrate {}", shell_word(name)),
+        // vCenter moves VMs of vSphere, and a pod in a VM is started anew.
+        Manager::Vsphere(_) | Manager::Kata | Manager::Bare => return None,
+    })
+}
+
 /// Does a shell read it as it stands?
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-,+:=@%".contains(c))
@@ -180,6 +196,15 @@ mod tests {
         assert_eq!(of("-x; reboot"), "'--domain=-x; reboot'");
         assert_eq!(of("7"), "63715d0b-76a4-4a2a-8db6-9bda3af71014");
         assert_eq!((virsh_word("7", None).as_str(), of("7a").as_str()), ("7", "7a"));
+    }
+
+    #[test]
+    fn each_manager_has_its_own_command_to_move_a_vm() {
+        let of = |manager: &Manager| move_command(manager, "it's", Some("63715d0b"));
+        assert_eq!(of(&Manager::Xen).unwrap(), r"xl migrate 'it'\''s' OTHER");
+        assert_eq!(of(&Manager::Proxmox(104)).unwrap(), "qm migrate 104 OTHER --online");
+        assert!(of(&Manager::Libvirt(String::new())).unwrap().starts_with("virsh migrate --live 'it"));
+        assert_eq!(of(&Manager::Bare), None);
     }
 
     #[test]

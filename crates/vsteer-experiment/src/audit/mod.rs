@@ -36,6 +36,7 @@ mod vms;
 
 pub use mitigations::{about_mitigations, switched_off_in, switches_off};
 use serde::{Deserialize, Serialize};
+pub use tuned::{Instead, instead};
 use vsteer_core::tree::{Tree, Wanted};
 
 /// Files that the audit reads on a machine.

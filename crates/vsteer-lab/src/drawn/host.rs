@@ -42,6 +42,7 @@ fn filled(mut r: Random, topology: Topology, seed: u64) -> Setup {
         smt_speed,
         remote_speed,
         capacity: true,
+        ..Costs::default()
     };
     let pcpus = topology.usable().len() as u32;
     let want_most = WANT_MOST * r.unit() * f64::from(pcpus);

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use vsteer_core::CpuSet;
 use vsteer_core::Fault;
 
-/// A limit for a measure of every VM: `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`.
+/// A limit for a measure of every VM: at most `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`; at least `frames=25/s`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Level {
     /// Index into [`MEASURES`].
@@ -24,8 +24,8 @@ pub struct Level {
     measure: usize,
     /// Name of the measure.
     pub name: &'static str,
-    /// The largest allowed value, as a fraction or in ns.
-    pub most: f64,
+    /// The largest allowed value, as a fraction or in ns; of a rate the smallest, per second.
+    pub bound: f64,
     text: String,
 }
 
@@ -39,7 +39,11 @@ impl FromStr for Level {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Level, String> {
-        let usual = |m: &&super::outcome::Measure| m.unit != Unit::Rate && m.name != "run";
+        // Of a rate, less is worse: what a VM gets done. How often it is switched is no level.
+        let usual = |m: &&super::outcome::Measure| match m.unit {
+            Unit::Rate => DONE.contains(&m.name),
+            _ => m.name != "run",
+        };
         let known = || MEASURES.iter().filter(usual).map(|m| m.name).collect::<Vec<_>>().join(", ");
         let (name, value) = text.split_once('=').ok_or_else(|| {
             format!(
@@ -57,8 +61,13 @@ impl FromStr for Level {
                 known()
             )
         })?;
-        let most = match MEASURES[measure].unit {
+        let bound = match MEASURES[measure].unit {
             Unit::Time => value.parse::<vsteer_core::span::Span>()?.ns() as f64,
+            Unit::Rate => {
+                let rate = value.strip_suffix("/s").map(str::trim).and_then(|r| r.parse::<f64>().ok());
+                let rate = rate.filter(|r| *r > 0.0 && r.is_finite());
+                rate.ok_or_else(|| format!("{value:?} is not a value of {name}: write a rate such as 25/s"))?
+            }
             _ => {
                 let percent = value.strip_suffix('%').map(str::trim).and_then(|p| p.parse::<f64>().ok());
                 let percent = percent.filter(|p| (0.0..=100.0).contains(p));
@@ -70,11 +79,36 @@ impl FromStr for Level {
                 })? / 100.0
             }
         };
-        Ok(Level { measure, name: MEASURES[measure].name, most, text: text.to_owned() })
+        Ok(Level { measure, name: MEASURES[measure].name, bound, text: text.to_owned() })
     }
 }
 
+/// Rates that say how much a VM gets done.
+const DONE: [&str; 2] = ["jobs", "frames"];
+
 impl Level {
+    /// The unit of its values.
+    pub fn unit(&self) -> Unit {
+        MEASURES[self.measure].unit
+    }
+
+    /// By which factor a value is worse than the bound; above 1: the level is broken.
+    fn factor(&self, value: f64) -> f64 {
+        let (large, small) =
+            if self.unit() == Unit::Rate { (self.bound, value) } else { (value, self.bound) };
+        match () {
+            () if small > 0.0 => large / small,
+            () if large > 0.0 => f64::INFINITY,
+            () => 0.0,
+        }
+    }
+
+    /// The worst value of any VM of `run`.
+    fn worst(&self, run: &Run) -> Option<f64> {
+        let values = run.vms.iter().filter_map(|vm| vm[self.measure]);
+        values.max_by(|a, b| self.factor(*a).total_cmp(&self.factor(*b)))
+    }
+
     /// Does any VM of `run` have a value of this measure?
     pub fn told_by(&self, run: &Run) -> bool {
         run.vms.iter().any(|vm| vm[self.measure].is_some())
@@ -88,8 +122,26 @@ pub struct Broken {
     pub vm: String,
     /// The level, as the user wrote it.
     pub level: String,
-    /// The VM's value, as a fraction or in ns.
+    /// The VM's value, as a fraction, in ns, or per second.
     pub value: f64,
+}
+
+/// The worst value of any VM where none exceeds a level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Worst {
+    /// The level, as the user wrote it.
+    pub level: String,
+    /// The value, as a fraction, in ns, or per second.
+    pub value: f64,
+}
+
+/// What a number of added VMs leads to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Tried {
+    /// A VM exceeds a level.
+    Breaks(Broken),
+    /// None does: how near each level is.
+    Fits(Vec<Worst>),
 }
 
 /// The result of one seed's search.
@@ -99,6 +151,8 @@ pub struct Found {
     pub seed: u64,
     /// Largest number of added VMs without a violation; `None`: a VM exceeds a level without any.
     pub more: Option<u32>,
+    /// How near each level is with that number.
+    pub worst: Vec<Worst>,
     /// The violation with one more VM; `None`: none up to the bound of the search.
     pub breaks: Option<Broken>,
 }
@@ -165,52 +219,58 @@ fn node_cpus(scenario: &Scenario, node: u32) -> Result<CpuSet, Refusal> {
     Ok((node * per_node..(node + 1) * per_node).collect())
 }
 
-/// The VM of `run` that exceeds one of `levels` by the largest factor.
-pub fn broken(setup: &Setup, run: &Run, levels: &[Level]) -> Option<Broken> {
+/// The VM of `run` that exceeds one of `levels` by the largest factor, or how near each level is.
+pub fn tried(setup: &Setup, run: &Run, levels: &[Level]) -> Tried {
     let over = |(vm, level): (usize, &Level)| {
         let value = run.vms[vm][level.measure]?;
-        let by = if level.most > 0.0 { value / level.most } else { f64::INFINITY };
-        (value > level.most)
-            .then(|| (by, Broken { vm: setup.vms[vm].name.clone(), level: level.text.clone(), value }))
+        let by = level.factor(value);
+        (by > 1.0).then(|| (by, Broken { vm: setup.vms[vm].name.clone(), level: level.text.clone(), value }))
     };
     let all = (0..run.vms.len()).flat_map(|vm| levels.iter().map(move |l| (vm, l)));
-    all.filter_map(over).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, b)| b)
+    if let Some((_, broken)) = all.filter_map(over).max_by(|a, b| a.0.total_cmp(&b.0)) {
+        return Tried::Breaks(broken);
+    }
+    let worst = |l: &Level| l.worst(run).map(|value| Worst { level: l.text.clone(), value });
+    Tried::Fits(levels.iter().filter_map(worst).collect())
 }
 
-/// The search of one seed. `breaks(n)` simulates with n more VMs. Tries at most `most` VMs.
+/// The search of one seed. `tries(n)` simulates with n more VMs. Tries at most `most` VMs.
 ///
 /// # Errors
-/// Those of `breaks`.
+/// Those of `tries`.
 pub fn search(
     seed: u64,
     most: u32,
-    mut breaks: impl FnMut(u32) -> Result<Option<Broken>, Fault>,
+    mut tries: impl FnMut(u32) -> Result<Tried, Fault>,
 ) -> Result<Found, Fault> {
-    if let Some(broken) = breaks(0)? {
-        return Ok(Found { seed, more: None, breaks: Some(broken) });
-    }
+    let mut worst = match tries(0)? {
+        Tried::Breaks(broken) => {
+            return Ok(Found { seed, more: None, worst: Vec::new(), breaks: Some(broken) });
+        }
+        Tried::Fits(worst) => worst,
+    };
     let (mut fits, mut first) = (0, None);
     // 1, 2, 4, ... until one breaks. Then `fits` is below that number and does not break.
     while fits < most {
         let n = (fits * 2).clamp(1, most);
-        match breaks(n)? {
-            Some(broken) => {
+        match tries(n)? {
+            Tried::Breaks(broken) => {
                 first = Some((n, broken));
                 break;
             }
-            None => fits = n,
+            Tried::Fits(values) => (fits, worst) = (n, values),
         }
     }
     while let Some((n, _)) = &first
         && n - fits > 1
     {
         let middle = fits + (n - fits) / 2;
-        match breaks(middle)? {
-            Some(broken) => first = Some((middle, broken)),
-            None => fits = middle,
+        match tries(middle)? {
+            Tried::Breaks(broken) => first = Some((middle, broken)),
+            Tried::Fits(values) => (fits, worst) = (middle, values),
         }
     }
-    Ok(Found { seed, more: Some(fits), breaks: first.map(|(_, broken)| broken) })
+    Ok(Found { seed, more: Some(fits), worst, breaks: first.map(|(_, broken)| broken) })
 }
 
 /// Combines the results of all seeds.
@@ -236,13 +296,33 @@ mod tests {
     #[test]
     fn levels_are_read_in_their_unit() {
         let level: Level = "ready=2.5%".parse().unwrap();
-        assert_eq!((level.name, level.most), ("ready", 0.025));
-        assert_eq!("wake_p99=20ms".parse::<Level>().unwrap().most, 2e7);
-        for bad in
-            ["ready", "ready=5", "wake_p99=5%", "jobs=5%", "run=5%", "raedy=5%", "ready=-1%", "ready=101%"]
-        {
+        assert_eq!((level.name, level.bound), ("ready", 0.025));
+        assert_eq!("wake_p99=20ms".parse::<Level>().unwrap().bound, 2e7);
+        assert_eq!("frames=24.5/s".parse::<Level>().unwrap().bound, 24.5);
+        for bad in [
+            "ready",
+            "ready=5",
+            "wake_p99=5%",
+            "jobs=5%",
+            "frames=25",
+            "frames=0/s",
+            "switches=5/s",
+            "run=5%",
+            "raedy=5%",
+            "ready=-1%",
+            "ready=101%",
+        ] {
             assert!(bad.parse::<Level>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn of_a_rate_less_is_worse() {
+        let of = |text: &str, value: f64| text.parse::<Level>().unwrap().factor(value);
+        assert_eq!((of("ready=10%", 0.2), of("ready=10%", 0.05)), (2.0, 0.5));
+        assert_eq!((of("frames=25/s", 50.0), of("frames=25/s", 12.5)), (0.5, 2.0));
+        assert_eq!((of("frames=25/s", 0.0), of("ready=0%", 0.1)), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(of("ready=0%", 0.0), 0.0, "not exceeded");
     }
 
     proptest! {
@@ -253,8 +333,12 @@ mod tests {
             let broken = Broken { vm: "a".into(), level: "l".into(), value: 1.0 };
             let found = search(1, most, |n| {
                 tried += 1;
-                Ok((n >= threshold).then(|| broken.clone()))
+                Ok(match n >= threshold {
+                    true => Tried::Breaks(broken.clone()),
+                    false => Tried::Fits(vec![Worst { level: "l".into(), value: f64::from(n) }]),
+                })
             }).unwrap();
+            prop_assert_eq!(found.worst.first().map(|w| w.value), found.more.map(f64::from));
             let expected = threshold.checked_sub(1).map(|t| t.min(most));
             prop_assert_eq!(found.more, expected);
             prop_assert_eq!(found.breaks.is_none(), threshold > most);

@@ -11,8 +11,9 @@
 //!
 //! **VIT** (Park et al.): a guest reports an expired timer to the hypervisor by a hypercall. At the next tick
 //! the VM is warped, so that it runs at once. The warp ends when the VM has nothing more to do. Its run time
-//! is charged as usual, so the VM runs sooner but not more. Here a VM with `vit` set does so for every
-//! wake-up.
+//! is charged as usual, so the VM runs sooner but not more. Of several VMs whose timers have expired, the one
+//! that asked first runs first (section 4). Here a VM with `vit` set does so for every wake-up, and asks when
+//! it blocks.
 //!
 //! **Parameters**: below; per VM its weight (100 is the source's `mcu_advance` of 10), a [`Warp`], and `vit`.
 //!
@@ -25,8 +26,7 @@
 //! **Not modelled**
 //! - `GAP(bvt-overflow)`: virtual times are 64 bits wide and never wrap.
 //! - `GAP(bvt-weights)`: weights are finer than whole steps of `mcu_advance`.
-//! - `GAP(bvt-vit)`: if the timers of several VMs have expired, the one with the least virtual time runs
-//!   first, not the one that asked first. The size of a warp is not published (here it is `vit_warp_ms`).
+//! - `GAP(bvt-vit)`: the size of VIT's warp is not published (here it is `vit_warp_ms`).
 //! - `GAP(bvt-placement)`: vCPUs are distributed over pCPUs in turn and stay there; Xen 3.0 has no balancing
 //!   either.
 //!
@@ -56,6 +56,8 @@ struct Unit {
     evt: i64,
     /// Start of the run time that is not charged yet, ns.
     start_ns: u64,
+    /// Number of the request for its timer, in the order of asking; `u64::MAX` before the first.
+    asked: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -94,6 +96,8 @@ pub struct Bvt {
     units: Vec<Unit>,
     domains: Vec<Domain>,
     cpus: Vec<Cpu>,
+    /// Requests for timers so far.
+    asks: u64,
 }
 
 impl Policy for Bvt {
@@ -149,8 +153,7 @@ impl Policy for Bvt {
         gaps: &[
             "bvt-overflow: virtual times do not wrap",
             "bvt-weights: finer than whole steps of mcu_advance",
-            "bvt-vit: of several expired the one with the least virtual time first; the warp is not \
-                published",
+            "bvt-vit: the size of VIT's warp is not published",
             "bvt-placement: vCPUs are dealt to pCPUs in turn and stay",
         ],
     };
@@ -162,7 +165,7 @@ impl Policy for Bvt {
             // The allowed pCPU with the fewest vCPUs.
             let cpu = v.affinity.iter().min_by_key(|p| (on[*p], *p)).expect("an affinity is not empty");
             on[cpu] += usize::from(v.pool == pool);
-            Unit { vm: v.vm.0, cpu: cpu as u32, avt: 0, evt: 0, start_ns: 0 }
+            Unit { vm: v.vm.0, cpu: cpu as u32, avt: 0, evt: 0, start_ns: 0, asked: u64::MAX }
         });
         let units: Vec<Unit> = units.collect();
         let cpu =
@@ -188,6 +191,7 @@ impl Policy for Bvt {
                 })
                 .collect(),
             cpus: on.iter().map(cpu).collect(),
+            asks: 0,
         })
     }
 
@@ -240,6 +244,8 @@ impl Policy for Bvt {
             if why.runnable().is_none() {
                 let domain = &mut self.domains[unit_vm(&self.units, v.0) as usize];
                 (domain.vit_due_ns, domain.vit_warping) = (u64::MAX, false);
+                self.asks += 1;
+                self.units[v.i()].asked = self.asks;
             }
         }
         let queue = &mut self.cpus[p.i()].queue;
@@ -255,6 +261,10 @@ impl Policy for Bvt {
                 second = v;
             }
             least_avt = least_avt.min(self.units[v as usize].avt);
+        }
+        let first = self.first_to_ask(p, next);
+        if first != next {
+            (next, second) = (first, next);
         }
         let cpu = &mut self.cpus[p.i()];
         cpu.queue.retain(|v| *v != next);
@@ -342,6 +352,16 @@ impl Bvt {
         let warp = domain.warp.filter(|_| domain.warping);
         let vit = if domain.vit_warping { self.vit_warp } else { 0 };
         avt as i64 - vit - warp.map_or(0, |w| (w.value_ns / UNIT_NS * ADVANCE) as i64)
+    }
+
+    /// Of the waiting vCPUs of VMs whose timers have expired, the one that asked first, if `next` is one of them; else `next`.
+    fn first_to_ask(&self, p: Pcpu, next: u32) -> u32 {
+        let expired = |v: u32| self.domains[unit_vm(&self.units, v) as usize].vit_warping;
+        if next == NONE || !expired(next) {
+            return next;
+        }
+        let waiting = self.cpus[p.i()].queue.iter().copied().filter(|v| expired(*v));
+        waiting.min_by_key(|v| self.units[*v as usize].asked).unwrap_or(next)
     }
 
     /// A timer of `v`'s guest expired; the next tick will find it.

@@ -205,7 +205,8 @@ impl Host {
                 node: node[i],
                 socket: socket[i],
                 pool: pool[i],
-                speed: if setup.costs.capacity { speed_of(t, cpus[i]) } else { 1000 },
+                speed: if setup.costs.capacity { speed_of(t, cpus[i]) } else { 1000 } * setup.costs.speed
+                    / 1000,
             })
             .collect();
         check_costs(&setup.costs)?;
@@ -416,6 +417,11 @@ fn check_costs(costs: &Costs) -> Result<(), Fault> {
         if !(1..=1000).contains(&speed) {
             return Err(bad(format!("costs.{key} is {speed}"), "give 1 to 1000, where 1000 is full speed"));
         }
+    }
+    if !Costs::SPEEDS.contains(&costs.speed) {
+        let (least, most) = Costs::SPEEDS.into_inner();
+        let help = format!("give {least} to {most}, where 1000 is the speed for which CPU times are given");
+        return Err(bad(format!("costs.speed is {}", costs.speed), help));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   vsteer headroom scenarios/web-servers.toml --kind web --level response_p99=100ms
+  vsteer headroom scenarios/vdi-pool.toml --kind desktop --level ready=10% --level frames=25/s
   vsteer headroom --from events.vsteer --kind web --level ready=10%")]
 pub struct Headroom {
     /// Scenario of the host and its VMs
@@ -22,7 +23,7 @@ pub struct Headroom {
     pub kind: String,
     /// Stop where any VM exceeds this level (repeatable)
     ///
-    /// Levels: ready=10%, wake_p99=20ms, response_p99=100ms, late=1%.
+    /// Levels: ready=10%, wake_p99=20ms, response_p99=100ms, late=1%. Of frames=25/s and jobs=100/s, less is worse.
     #[arg(long, value_name = "NAME=VALUE", required = true)]
     pub level: Vec<vsteer_sim::scenario::headroom::Level>,
     /// Simulate with N seeds, counted up from the scenario's seed

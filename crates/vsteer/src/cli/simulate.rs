@@ -51,7 +51,7 @@ pub struct Simulate {
     pub list: bool,
     /// Simulate published experiments, and print each figure beside the published one
     ///
-    /// PAPER is the short name of one paper [default: all papers]. docs/published.md lists them. Uses ten seeds unless you ask
+    /// PAPER is the short name of one paper [default: all papers]. docs/published.md lists them. Uses 30 seeds unless you ask
     /// for more.
     #[arg(long, value_name = "PAPER", num_args = 0..=1, require_equals = true, default_missing_value = "",
         conflicts_with_all = ["scenario", "list", "from", "set", "sweep", "each", "wide", "output"])]

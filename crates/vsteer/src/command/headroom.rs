@@ -15,7 +15,7 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::forecast::compared::{Errors, calibration};
 use vsteer_sim::forecast::headroom::{too_much_memory, with_more as with_copies};
 use vsteer_sim::forecast::replay::Replay;
-use vsteer_sim::scenario::headroom::{Broken, Found, Headroom, broken, search, together, with_more};
+use vsteer_sim::scenario::headroom::{Broken, Found, Headroom, Tried, search, together, tried, with_more};
 use vsteer_sim::scenario::outcome::{Ended, Follow, MEASURES, Unit, run as simulate};
 use vsteer_sim::scenario::{Case, Scenario};
 use vsteer_sim::setup::VmSetup;
@@ -46,7 +46,7 @@ pub fn run(a: &Args, json: bool) -> Result<(), Fault> {
         return Ok(());
     }
     println!("{}: more VMs like {:?}", crate::text::one_line(&host.title()), a.kind);
-    answers.iter().for_each(|h| println!("{}", told(h, a.most)));
+    answers.iter().for_each(|h| println!("{}", told(h, a.most, host.has(&a.kind))));
     if let Some(k) = &known {
         println!("recorded host, simulated against measured: {}", k.calibration.told());
     }
@@ -152,6 +152,16 @@ impl Host {
         }
     }
 
+    /// How many VMs of the kind a scenario has already.
+    fn has(&self, kind: &str) -> Option<u32> {
+        match self {
+            Host::Written { scenario, .. } => {
+                Some(scenario.vms.iter().filter(|vm| vm.name == kind).map(|vm| vm.count).sum())
+            }
+            Host::Recorded(_) => None,
+        }
+    }
+
     fn first_seed(&self) -> u64 {
         match self {
             Host::Written { scenario, .. } => scenario.seed,
@@ -202,7 +212,7 @@ impl Host {
     }
 }
 
-fn told(h: &Headroom, most: u32) -> String {
+fn told(h: &Headroom, most: u32, has: Option<u32>) -> String {
     let place = h.node.map_or_else(|| "host".to_owned(), |n| format!("node {n}"));
     if let Some(b) = h.seeds.iter().find(|f| f.more.is_none()).and_then(|f| f.breaks.as_ref()) {
         return format!("{place}: no more: {} already has {}", crate::text::one_line(&b.vm), exceeded(b));
@@ -210,26 +220,38 @@ fn told(h: &Headroom, most: u32) -> String {
     let interval =
         h.half_width.map_or_else(String::new, |w| format!(", mean {:.1} ±{w:.1} over seeds", h.mean));
     let worst = h.seeds.iter().min_by_key(|f| f.more);
+    let in_all =
+        has.filter(|has| *has > 0).map_or_else(String::new, |has| format!(" ({} in all)", has + h.least));
+    let near: Vec<String> = worst.iter().flat_map(|f| &f.worst).map(|w| value(&w.level, w.value)).collect();
+    let near = if near.is_empty() { String::new() } else { format!(", at worst {}", near.join(", ")) };
     match worst.and_then(|f| f.breaks.as_ref()) {
         Some(b) => {
             format!(
-                "{place}: {} more{interval}; with one more {} has {}",
+                "{place}: {} more{in_all}{interval}{near}; with one more {} has {}",
                 h.least,
                 crate::text::one_line(&b.vm),
                 exceeded(b)
             )
         }
         None => {
-            format!("{place}: at least {most} more (no level breaks with {most}; --most sets this limit)")
+            format!(
+                "{place}: at least {most} more{near} (no level breaks with {most}; --most sets this limit)"
+            )
         }
     }
 }
 
 fn exceeded(b: &Broken) -> String {
-    let unit = MEASURES.iter().find(|m| b.level.starts_with(&format!("{}=", m.name))).map(|m| m.unit);
+    value(&b.level, b.value)
+}
+
+/// A value beside its level.
+fn value(level: &str, value: f64) -> String {
+    let unit = MEASURES.iter().find(|m| level.starts_with(&format!("{}=", m.name))).map(|m| m.unit);
     match unit {
-        Some(Unit::Time) => format!("{:.3} ms of {}", b.value / 1e6, b.level),
-        _ => format!("{:.2} % of {}", 100.0 * b.value, b.level),
+        Some(Unit::Time) => format!("{:.3} ms of {level}", value / 1e6),
+        Some(Unit::Rate) => format!("{value:.1} of {level}"),
+        _ => format!("{:.2} % of {level}", 100.0 * value),
     }
 }
 
@@ -255,9 +277,9 @@ fn searched(
                     }
                     let (node, seed) = (places[job / seeds.len()], seeds[job % seeds.len()]);
                     let result = search(seed, a.most, |more| {
-                        let breaks = breaks(a, host, more, node, seed, interrupt);
+                        let tried = tries(a, host, more, node, seed, interrupt);
                         runs.fetch_add(1, Ordering::Relaxed);
-                        breaks
+                        tried
                     });
                     found.lock().expect("no worker panics while it holds this")[job] = Some(result);
                 }
@@ -278,14 +300,14 @@ fn searched(
     places.iter().map(of_place).collect()
 }
 
-fn breaks(
+fn tries(
     a: &Args,
     host: &Host,
     more: u32,
     node: Option<u32>,
     seed: u64,
     interrupt: &Interrupt,
-) -> Result<Option<Broken>, Fault> {
+) -> Result<Tried, Fault> {
     struct Watched<'a>(&'a Interrupt);
     impl Follow for Watched<'_> {
         fn go_on(&mut self, _now_ns: u64) -> bool {
@@ -295,7 +317,8 @@ fn breaks(
     let case = match host.with(more, node, seed)? {
         With::Case(case) => case,
         With::Full(why) => {
-            return Ok(Some(Broken { vm: a.kind.clone(), level: format!("memory ({why})"), value: 1.0 }));
+            let level = format!("memory ({why})");
+            return Ok(Tried::Breaks(Broken { vm: a.kind.clone(), level, value: 1.0 }));
         }
     };
     let stopped = || Fault::new(FaultKind::Interrupted, "the search was interrupted");
@@ -313,7 +336,7 @@ fn breaks(
         .help("figures of a recording: ready, wake_p99, ready_p99, lag"));
     }
     match ran.ended {
-        Ended::Whole => Ok(broken(&case.setup, &ran, &a.level)),
+        Ended::Whole => Ok(tried(&case.setup, &ran, &a.level)),
         Ended::Stopped => Err(stopped()),
         Ended::Runaway => Err(Fault::new(
             FaultKind::BadInput,

@@ -16,8 +16,8 @@ use vsteer_sim::scenario::Case;
 use vsteer_sim::scenario::outcome::{Figure, Run};
 use vsteer_sim::scenario::published::{Paper, Row, RunForm, Summary, Told, Verdict, summary};
 
-/// Enough for a 95 % interval of a third of the spread between runs.
-const SEEDS: u16 = 10;
+/// Enough to decide all rows but two, which 100 do not decide either.
+const SEEDS: u16 = 30;
 /// A paper's own file; the others of its folder are scenarios.
 const FIGURES: &str = "figures.toml";
 
@@ -122,7 +122,7 @@ pub fn run(name: &str, seeds: u16, markdown: bool, json: bool) -> Result<(), Fau
         }
         done.push(Done { paper, told });
     }
-    let sum = summary(done.iter().flat_map(|d| d.told.iter().map(|t| t.verdict)));
+    let sum = summary(done.iter().flat_map(|d| &d.told));
     if json {
         crate::text::print_json(&value(&done, &sum, seeds));
     } else if markdown {
@@ -137,12 +137,13 @@ fn verdict(v: Verdict) -> &'static str {
     match v {
         Verdict::Fitted => "fitted",
         Verdict::Within => "within",
+        Verdict::Undecided => "undecided",
         Verdict::Explained => "explained",
         Verdict::Outside => "OUTSIDE",
     }
 }
 
-/// What, published, simulated, band, verdict.
+/// What, published, simulated, band, verdict. The verdict of a row that does not count stands in brackets.
 fn cells(row: &Row, told: &Told) -> [String; 5] {
     let published = match &row.says {
         Some(says) => says.clone(),
@@ -154,18 +155,26 @@ fn cells(row: &Row, told: &Told) -> [String; 5] {
         Some(Figure { mean, half_width: None }) => format!("{} {}", number(mean), row.unit),
     };
     let band = row.band.map_or_else(String::new, |(l, h)| format!("{} to {}", number(l), number(h)));
-    [row.what.clone(), published, simulated, band, verdict(told.verdict).into()]
+    let verdict = verdict(told.verdict);
+    let verdict = if told.counts || row.fit { verdict.to_owned() } else { format!("({verdict})") };
+    let what = match &row.instead {
+        Some(instead) => format!("{}, with {instead}", row.what),
+        None => row.what.clone(),
+    };
+    [what, published, simulated, band, verdict]
 }
 
 fn closing(sum: &Summary, seeds: u16) -> String {
     format!(
-        "{} figures, {seeds} seeds: {} served to fit; of {} predicted {} are within their bands ({:.0} %), {} outside \
-         with a known reason, {} without.",
+        "{} figures, {seeds} seeds: {} served to fit, {} show a number again or under another assumption; of {} independent \
+         predictions {} are within their bands ({:.0} %), {} undecided, {} outside with a known reason, {} without.",
         sum.rows,
         sum.fitted,
+        sum.beside,
         sum.predicted,
         sum.within,
         100.0 * sum.within_share,
+        sum.undecided,
         sum.explained,
         sum.outside
     )
@@ -200,7 +209,9 @@ fn page(done: &[Done], sum: &Summary, seeds: u16) -> String {
          `vsteer simulate --published --markdown` writes this page from the files in `scenarios/published/`. Each row has a\n\
          band, in which the result must lie; it was set before the first run. From a row marked `fitted` vsteer chose parameters\n\
          that the paper does not state, so this row is not a prediction. A row outside its band is kept, with the reason if it is\n\
-         known. Intervals are 95 %, over random seeds.\n\n",
+         known. Intervals are 95 %, over random seeds. A row is within or outside if its 99.9 % interval is, otherwise undecided, so\n\
+         more seeds hardly change a verdict. A verdict in brackets does not count: the row compares a simulated number a second time,\n\
+         or under another assumption than the paper's other rows.\n\n",
     );
     out += &closing(sum, seeds);
     out += "\n";
@@ -239,7 +250,8 @@ fn value(done: &[Done], sum: &Summary, seeds: u16) -> Value {
         d.paper.rows.iter().zip(&d.told).map(|(row, told)| {
             json!({
                 "paper": d.paper.paper, "what": row.what, "published": row.published, "says": row.says,
-                "unit": row.unit, "fit": row.fit,
+                "unit": row.unit, "fit": row.fit, "counts": told.counts,
+                "same_as": row.same_as, "instead": row.instead,
                 "simulated": told.simulated,
                 "band": row.band, "why": row.why, "explained": row.explained, "verdict": told.verdict,
                 "within": if row.fit { Value::Null } else { json!(told.verdict == Verdict::Within) },

@@ -23,10 +23,11 @@ fn every_command_has_an_example_and_most_have_two_or_more() {
     assert!(3 * two >= 2 * counts.len(), "{two} of {} commands have two examples", counts.len());
 }
 
-/// Examples that observe or change a live host, or need files of hours: what they are and their options are checked, and
+/// Examples that observe or change a live host, need files of hours, or a minute: what they are and their options are checked, and
 /// other tests run them on real VMs.
 const LIVE: &[&str] = &[
     "vsteer apply",
+    "vsteer audit --as",
     "vsteer capture",
     "vsteer diagnose",
     "vsteer estimate",
@@ -35,6 +36,7 @@ const LIVE: &[&str] = &[
     "vsteer experiment run huge-pages.toml --yes",
     "vsteer export events",
     "vsteer headroom --from",
+    "vsteer headroom scenarios/vdi-pool",
     "vsteer history",
     "vsteer plan -o",
     "vsteer plan --set",
