@@ -5,7 +5,7 @@
 
 use crate::births::{Birth, Births};
 use crate::blame::{Cause, Copied, Keeper, Open, Reader};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, thread_cpu_ns};
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
 use crate::layout::{CulpritKey, NO_LAG_MARK, Pcpu, QuotaClocksRaw, SPARES, Slot, culprit, state};
@@ -32,10 +32,13 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 const WIDE_AFFINITIES: usize = 128;
 /// Names of VMs that are kept: traces may name one that is gone.
 const NAMES: usize = 1 << 14;
-/// How often the slots are copied until a copy was quick, and what quick is: 1.8 KB per slot.
+/// How often the slots are copied until this thread kept its pCPU meanwhile.
 const COPY_TRIES: u32 = 10;
-const COPY_QUICK_NS: u64 = 200_000;
-const COPY_PER_SLOT_NS: u64 = 2_000;
+/// It lost its pCPU if it was without one for as long.
+const COPY_LOST_NS: u64 = 200_000;
+/// Or if the copy took longer than from any memory, 1.8 KB per slot: a hypervisor beneath may have taken the pCPU.
+const COPY_LONG_NS: u64 = 200_000;
+const COPY_PER_SLOT_NS: u64 = 10_000;
 
 /// A thread to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -465,10 +468,11 @@ impl Observer {
     /// the quickest of some tries is taken. It goes where the last ones went: memory that the kernel first has to clear
     /// would make it slow, and so another try necessary.
     fn copy(&self) -> Slots {
-        let [mut quickest, mut other] = self.copies.take();
+        let [mut other, mut quickest] = self.copies.take();
         let mut least = u64::MAX;
         for _ in 0..COPY_TRIES {
             other.slots.resize_with(self.watched.len(), || (0, Slot::zeroed()));
+            let ran_ns = thread_cpu_ns();
             other.mono_ns = now_ns();
             let mut copied = 0;
             for slot in self.watched.keys() {
@@ -478,11 +482,12 @@ impl Observer {
             }
             other.slots.truncate(copied);
             let took = now_ns() - other.mono_ns;
+            let lost = took.saturating_sub(thread_cpu_ns() - ran_ns);
             if took < least {
                 least = took;
                 std::mem::swap(&mut quickest, &mut other);
             }
-            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * self.watched.len() as u64 {
+            if lost < COPY_LOST_NS && took < COPY_LONG_NS + COPY_PER_SLOT_NS * self.watched.len() as u64 {
                 break;
             }
         }

@@ -11,6 +11,7 @@
 //! spaced    samples ten seconds apart
 //! live      what the page hears           ring      the last 15 minutes
 //! triggers  tells others of findings      deliveries  what became of that
+//! memory    freed memory is kept
 //! prometheus  rules, alerts, dashboards   otlp     metrics to a collector, with the feature `otlp`
 //! ```
 //!
@@ -24,6 +25,7 @@ mod history;
 mod http;
 mod listen;
 mod live;
+mod memory;
 mod metrics;
 mod options;
 #[cfg(feature = "otlp")]
@@ -63,6 +65,7 @@ use vsteer_record::config::Config;
 const TEXTFILE_EVERY: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
+    memory::keep();
     match options::read().and_then(|(options, config)| run(&options, &config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {

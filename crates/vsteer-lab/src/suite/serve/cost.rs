@@ -43,8 +43,8 @@ const BURST: Duration = Duration::from_micros(100);
 const CORE: f64 = 0.06;
 /// Where that is more: so many times the CPU time of a bare exporter of two numbers of every vCPU. Shared machines are two to
 /// three times as slow for minutes, mostly at memory, and both are slow then.
-const CORE_OF_BARE: f64 = 3.0;
-const SCRAPE_OF_BARE: f64 = 3.0;
+const CORE_OF_BARE: f64 = 3.5;
+const SCRAPE_OF_BARE: f64 = 3.5;
 const BYTES: u64 = 120_000_000;
 const COMPRESSED: usize = 400_000;
 const SCRAPE: Duration = Duration::from_millis(50);
