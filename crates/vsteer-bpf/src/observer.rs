@@ -34,9 +34,9 @@ const WIDE_AFFINITIES: usize = 128;
 const NAMES: usize = 1 << 14;
 /// How often the slots are copied until this thread kept its pCPU meanwhile.
 const COPY_TRIES: u32 = 10;
-/// It lost its pCPU if it was without one for as long.
+/// The thread lost its pCPU if it did not run for this long.
 const COPY_LOST_NS: u64 = 200_000;
-/// Or if the copy took longer than from any memory, 1.8 KB per slot: a hypervisor beneath may have taken the pCPU.
+/// A copy of 1.8 KB per slot takes less from any memory. If it took longer, a hypervisor may have taken the pCPU.
 const COPY_LONG_NS: u64 = 200_000;
 const COPY_PER_SLOT_NS: u64 = 10_000;
 
@@ -465,8 +465,8 @@ impl Observer {
     }
 
     /// The slots in use, with the moment just before. A copy during which this thread lost its pCPU would mix moments, so
-    /// the quickest of some tries is taken. It goes where the last ones went: memory that the kernel first has to clear
-    /// would make it slow, and so another try necessary.
+    /// the quickest of some tries is taken. Copies overwrite earlier ones, because the kernel clears new memory page by page,
+    /// which would slow the copy down.
     fn copy(&self) -> Slots {
         let [mut other, mut quickest] = self.copies.take();
         let mut least = u64::MAX;

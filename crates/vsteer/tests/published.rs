@@ -54,3 +54,23 @@ fn a_paper_that_is_not_there_is_refused_by_name() {
     assert!(!out.status.success());
     assert!(String::from_utf8_lossy(&out.stderr).contains("vdi, xen-weights, vit"));
 }
+
+/// More seeds decide rows. They never turn "within" into "outside", or the other way round.
+#[test]
+#[ignore = "simulates every published experiment with several numbers of seeds"]
+fn more_seeds_only_decide() {
+    let told = |seeds: &str| -> Value {
+        serde_json::from_str(&vsteer(&["simulate", "--published", "--json", "--seeds", seeds])).unwrap()
+    };
+    let all: Vec<Value> = ["5", "10", "30", "100"].map(told).into();
+    for pair in all.windows(2) {
+        let rows = |told: &Value| told["rows"].as_array().unwrap().clone();
+        for (few, many) in rows(&pair[0]).iter().zip(&rows(&pair[1])) {
+            let (before, after) = (few["verdict"].as_str().unwrap(), many["verdict"].as_str().unwrap());
+            assert!(before == after || before == "undecided", "{}: {before}, then {after}", few["what"]);
+        }
+        let undecided = |told: &Value| told["summary"]["undecided"].as_u64().unwrap();
+        assert!(undecided(&pair[1]) <= undecided(&pair[0]));
+    }
+    assert_eq!(all[3]["summary"]["outside"], 0, "a row outside its band has no reason");
+}

@@ -223,11 +223,14 @@ memory_mib = 1024
     assert_eq!(places[0]["seeds"][0]["breaks"]["level"], "ready=1%");
     // Bound to one node, two hogs have a pCPU each, and the one that was there moves away.
     assert_eq!((&places[1]["least"], &places[2]["least"]), (&Value::from(2), &Value::from(2)));
-    // No level breaks without contention: then memory is what is used up.
-    let words = ["headroom", path, "--kind", "hog", "--level", "late=1%", "--seeds", "1", "--json"];
+    // This level never breaks, so memory limits the number.
+    let words = ["headroom", path, "--kind", "hog", "--level", "ready=100%", "--seeds", "1", "--json"];
     let out = json(&words);
     assert_eq!(out["headroom"][0]["least"], 7);
     assert!(out["headroom"][0]["seeds"][0]["breaks"]["level"].as_str().unwrap().starts_with("memory"));
+    // Hogs show no frames: this level could never break.
+    let refused = vsteer(&["headroom", path, "--kind", "hog", "--level", "frames=25/s", "--seeds", "1"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no VM of the scenario has that figure"));
     let refused = vsteer(&["headroom", path, "--kind", "hgo", "--level", "ready=1%"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("use one of these VMs: hog"));
 }

@@ -235,7 +235,7 @@ impl<'a> Context<'a> {
 
     /// Name of a VM as a person knows it; its id if the configuration does not have the VM.
     pub fn name(&self, id: &VmId) -> String {
-        // The model has the names of the VMs that it measured; to find one of them again takes a look at all VMs.
+        // `name_of` computes the names of all VMs for each call. The model already has those of the VMs that it measured.
         self.model.vm(id).map_or_else(|| self.config.name_of(id), |vm| vm.name.clone())
     }
 

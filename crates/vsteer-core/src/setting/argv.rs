@@ -139,8 +139,8 @@ pub fn virsh_word(name: &str, uuid: Option<&str>) -> String {
     }
 }
 
-/// The command that moves a running VM to another host, `OTHER`: as its manager has it. `None` where nobody moves it by hand.
-/// `domain`: its id at libvirt.
+/// The manager's own command that moves a running VM to the host `OTHER`; `None` if the manager has none. `domain` is the VM's
+/// id at libvirt.
 pub fn move_command(manager: &Manager, name: &str, domain: Option<&str>) -> Option<String> {
     Some(match manager {
         Manager::Libvirt(_) => {
@@ -149,7 +149,7 @@ pub fn move_command(manager: &Manager, name: &str, domain: Option<&str>) -> Opti
         Manager::Xen => format!("xl migrate {} OTHER", shell_word(name)),
         Manager::Proxmox(number) => format!("qm migrate {number} OTHER --online"),
         Manager::KubeVirt => format!("virtctl migrate {}", shell_word(name)),
-        // vCenter moves VMs of vSphere, and a pod in a VM is started anew.
+        // vCenter moves VMs of vSphere. Kata starts a new VM for a moved pod.
         Manager::Vsphere(_) | Manager::Kata | Manager::Bare => return None,
     })
 }

@@ -24,9 +24,20 @@ pub struct Level {
     measure: usize,
     /// Name of the measure.
     pub name: &'static str,
-    /// The largest allowed value, as a fraction or in ns; of a rate the smallest, per second.
-    pub bound: f64,
+    /// The bound.
+    #[serde(flatten)]
+    pub bound: Bound,
     text: String,
+}
+
+/// The bound of a level.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The largest allowed value, as a fraction or in ns.
+    Most(f64),
+    /// The smallest allowed rate, per second.
+    Least(f64),
 }
 
 impl fmt::Display for Level {
@@ -39,7 +50,7 @@ impl FromStr for Level {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Level, String> {
-        // Of a rate, less is worse: what a VM gets done. How often it is switched is no level.
+        // A lower rate of work is worse. For switches and migrations, neither direction is worse.
         let usual = |m: &&super::outcome::Measure| match m.unit {
             Unit::Rate => DONE.contains(&m.name),
             _ => m.name != "run",
@@ -62,45 +73,40 @@ impl FromStr for Level {
             )
         })?;
         let bound = match MEASURES[measure].unit {
-            Unit::Time => value.parse::<vsteer_core::span::Span>()?.ns() as f64,
+            Unit::Time => Bound::Most(value.parse::<vsteer_core::span::Span>()?.ns() as f64),
             Unit::Rate => {
                 let rate = value.strip_suffix("/s").map(str::trim).and_then(|r| r.parse::<f64>().ok());
                 let rate = rate.filter(|r| *r > 0.0 && r.is_finite());
-                rate.ok_or_else(|| format!("{value:?} is not a value of {name}: write a rate such as 25/s"))?
+                let wrong = || format!("{value:?} is not a value of {name}: write a rate such as 25/s");
+                Bound::Least(rate.ok_or_else(wrong)?)
             }
             _ => {
                 let percent = value.strip_suffix('%').map(str::trim).and_then(|p| p.parse::<f64>().ok());
                 let percent = percent.filter(|p| (0.0..=100.0).contains(p));
-                percent.ok_or_else(|| {
+                let percent = percent.ok_or_else(|| {
                     format!(
                         "{value:?} is not a value of {name}: write a percentage from \
                     0% to 100%"
                     )
-                })? / 100.0
+                })?;
+                Bound::Most(percent / 100.0)
             }
         };
         Ok(Level { measure, name: MEASURES[measure].name, bound, text: text.to_owned() })
     }
 }
 
-/// Rates that say how much a VM gets done.
+/// Rates of work done.
 const DONE: [&str; 2] = ["jobs", "frames"];
 
 impl Level {
-    /// The unit of its values.
-    pub fn unit(&self) -> Unit {
-        MEASURES[self.measure].unit
-    }
-
-    /// By which factor a value is worse than the bound; above 1: the level is broken.
+    /// By which factor a value is worse than the bound. Above 1, the value breaks the level.
     fn factor(&self, value: f64) -> f64 {
-        let (large, small) =
-            if self.unit() == Unit::Rate { (self.bound, value) } else { (value, self.bound) };
-        match () {
-            () if small > 0.0 => large / small,
-            () if large > 0.0 => f64::INFINITY,
-            () => 0.0,
-        }
+        let (large, small) = match self.bound {
+            Bound::Most(most) => (value, most),
+            Bound::Least(least) => (least, value),
+        };
+        if large > 0.0 { large / small } else { 0.0 }
     }
 
     /// The worst value of any VM of `run`.
@@ -296,9 +302,14 @@ mod tests {
     #[test]
     fn levels_are_read_in_their_unit() {
         let level: Level = "ready=2.5%".parse().unwrap();
-        assert_eq!((level.name, level.bound), ("ready", 0.025));
-        assert_eq!("wake_p99=20ms".parse::<Level>().unwrap().bound, 2e7);
-        assert_eq!("frames=24.5/s".parse::<Level>().unwrap().bound, 24.5);
+        assert_eq!((level.name, level.bound), ("ready", Bound::Most(0.025)));
+        let json = |text: &str| serde_json::to_value(text.parse::<Level>().unwrap()).unwrap();
+        assert_eq!(
+            (&json("ready=2.5%")["most"], &json("frames=25/s")["least"]),
+            (&0.025.into(), &25.0.into())
+        );
+        assert_eq!("wake_p99=20ms".parse::<Level>().unwrap().bound, Bound::Most(2e7));
+        assert_eq!("frames=24.5/s".parse::<Level>().unwrap().bound, Bound::Least(24.5));
         for bad in [
             "ready",
             "ready=5",

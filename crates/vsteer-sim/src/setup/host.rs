@@ -205,8 +205,10 @@ impl Host {
                 node: node[i],
                 socket: socket[i],
                 pool: pool[i],
-                speed: if setup.costs.capacity { speed_of(t, cpus[i]) } else { 1000 } * setup.costs.speed
-                    / 1000,
+                speed: {
+                    let full = if setup.costs.capacity { speed_of(t, cpus[i]) } else { 1000 };
+                    (full * setup.costs.speed / 1000).max(1)
+                },
             })
             .collect();
         check_costs(&setup.costs)?;

@@ -23,7 +23,7 @@ pub struct Headroom {
     pub kind: String,
     /// Stop where any VM exceeds this level (repeatable)
     ///
-    /// Levels: ready=10%, wake_p99=20ms, response_p99=100ms, late=1%. Of frames=25/s and jobs=100/s, less is worse.
+    /// Levels: ready=10%, wake_p99=20ms, response_p99=100ms, late=1%. Minimum rates: frames=25/s, jobs=100/s.
     #[arg(long, value_name = "NAME=VALUE", required = true)]
     pub level: Vec<vsteer_sim::scenario::headroom::Level>,
     /// Simulate with N seeds, counted up from the scenario's seed

@@ -13,7 +13,7 @@ const UNREAD_SHOWN: usize = 5;
 /// Looks.
 ///
 /// # Errors
-/// When there is no such folder or profile, or a capture cannot be written.
+/// If the folder or the profile does not exist, or vsteer cannot write a capture.
 pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
     let root = Root::open(&a.root)?;
     let tree = vsteer_host::tree::read(&root, &WANTED);

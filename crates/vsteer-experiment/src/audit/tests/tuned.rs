@@ -1,4 +1,4 @@
-//! tuned's profiles on the machines of the published study, and where tuned itself passes over a setting.
+//! tuned's profiles on the machines of the published study, and on machines that lack some of their settings.
 //!
 //! The profiles' settings are those of tuned 2.20 (Debian 12) that the check looks at.
 
@@ -52,7 +52,7 @@ fn host(driver: &str, governor: &str, preference: &str, profile: &str) -> Tree {
     with(files)
 }
 
-/// What is not as it should be, by check and setting.
+/// Check and setting of each finding that needs a change.
 fn wrong(t: &Tree) -> Vec<String> {
     let found = audit(t).into_iter().filter(|f| f.state == Not);
     found.map(|f| format!("{}: {}", f.check, f.setting)).collect()
@@ -64,7 +64,7 @@ fn the_hosts_of_the_study() {
     const FAST: &str = "tuned: speed of the profile";
     const IDLE: &str = "tuned: idle power of the profile";
     const PREFERENCE: &str = "energy: energy preference";
-    // The driver has no energy preference, which is no fault of the profile.
+    // acpi-cpufreq has no energy preference, so the profile cannot set it.
     assert_eq!(wrong(&host("acpi-cpufreq", "schedutil", "", "balanced")), [FAST, DRIVER]);
     assert_eq!(wrong(&host("acpi-cpufreq", "ondemand", "", "powersave")), [DRIVER]);
     assert_eq!(wrong(&host("acpi-cpufreq", "performance", "", "virtual-host")), [IDLE, DRIVER]);
@@ -86,7 +86,7 @@ fn what_tuned_passes_over_is_no_fault() {
         assert_eq!(state, Good, "{profile}: {why}");
         assert!(why.contains("which tuned passes over"), "{profile}: {why}");
     }
-    // What is there must still be so.
+    // tuned does not pass over a setting that exists.
     let (state, why) = said(&host("acpi-cpufreq", "powersave", "", "virtual-host"), "tuned", "tuned profile");
     assert!(state == Not && why.contains("governor=performance: the value in force is powersave"), "{why}");
 }
@@ -98,6 +98,30 @@ fn the_45_percent_were_the_profiles() {
     assert!(said(&t, "tuned", "speed of the profile").1.contains("45 % faster with another profile"));
     let idle = said(&host("acpi-cpufreq", "performance", "", "virtual-host"), "tuned", "idle power").1;
     assert!(idle.contains("89 W") && idle.contains("75 W"), "{idle}");
+}
+
+#[test]
+fn a_profile_for_real_time_guests_keeps_its_latency() {
+    let mut t = host("intel_pstate", "performance", "performance", "realtime-virtual-host");
+    let profile = "[main]\ninclude=network-latency\n[cpu]\nforce_latency=cstate.id:1|3\n";
+    t.files.insert("/usr/lib/tuned/profiles/realtime-virtual-host/tuned.conf".to_owned(), profile.to_owned());
+    assert_eq!(wrong(&t), [""; 0]);
+}
+
+#[test]
+fn profiles_that_include_each_other_end() {
+    let mut t = host("acpi-cpufreq", "performance", "", "a");
+    for name in ["a", "b"] {
+        let text = format!(
+            "[main]\ninclude={}\n[sysctl]\nnet.ipv4.tcp_fastopen_key=1\nvm.swappiness=1\n",
+            "a b ".repeat(40)
+        );
+        t.files.insert(format!("/etc/tuned/profiles/{name}/tuned.conf"), text);
+    }
+    assert_eq!(said(&t, "tuned", "tuned profile").0, Good);
+    let files = (WANTED.besides)(&t);
+    assert!(files.iter().any(|f| f == "/proc/sys/vm/swappiness"), "{files:?}");
+    assert!(!files.iter().any(|f| f.contains("key")), "a capture holds no secret: {files:?}");
 }
 
 #[test]

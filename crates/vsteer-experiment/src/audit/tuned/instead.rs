@@ -1,6 +1,7 @@
 //! What would another profile of tuned change on this machine?
 //!
-//! Governors and preferences are alternatives, `a|b`: tuned takes the first that the machine has. One of them that is in force stays.
+//! A profile may list alternatives, `a|b`, of which tuned sets the first that the machine supports. vsteer does not know which ones a
+//! machine supports, so it reports a change only if none of the alternatives is in force.
 
 use super::super::Tree;
 use super::costs;
@@ -39,7 +40,7 @@ pub struct Setting {
 /// What the profile of this name would change.
 ///
 /// # Errors
-/// `NothingThere` if there is no such profile, with the names of those that there are.
+/// `NothingThere` if tuned has no profile of this name. The help lists the known profiles.
 pub fn instead(t: &Tree, profile: &str) -> Result<Instead, Fault> {
     let Some(wanted) = settings(t, profile) else {
         let known = names(t);

@@ -8,19 +8,23 @@ pub type Settings = BTreeMap<(String, String), String>;
 
 /// Where profiles are: the administrator's own before the distribution's, in tuned's new and old layout.
 const PLACES: [&str; 4] = ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
-/// Deepest chain of included profiles that is read.
-const DEPTH: usize = 8;
+/// Profiles that one profile may include, directly or not.
+const INCLUDED: usize = 64;
 
 /// The settings of a profile with those that it includes; `None` if it has no file.
 pub fn settings(t: &Tree, profile: &str) -> Option<Settings> {
     let mut all = Settings::new();
-    collect(t, profile, 0, &mut all).then_some(all)
+    collect(t, profile, &mut BTreeSet::new(), &mut all).then_some(all)
 }
 
-fn collect(t: &Tree, profile: &str, depth: usize, into: &mut Settings) -> bool {
+/// Adds a profile's settings. A profile in `seen` is already added: a file may include itself, or two that include a third.
+fn collect(t: &Tree, profile: &str, seen: &mut BTreeSet<String>, into: &mut Settings) -> bool {
     let Some(text) = PLACES.iter().find_map(|p| t.text(&format!("{p}/{profile}/tuned.conf"))) else {
         return false;
     };
+    if seen.len() > INCLUDED || !seen.insert(profile.to_owned()) {
+        return true;
+    }
     let mut section = String::new();
     let mut own = Vec::new();
     for line in text.lines().map(str::trim).filter(|l| !l.starts_with(['#', ';'])) {
@@ -28,9 +32,9 @@ fn collect(t: &Tree, profile: &str, depth: usize, into: &mut Settings) -> bool {
             name.clone_into(&mut section);
         } else if let Some((key, value)) = line.split_once('=') {
             let (key, value) = (key.trim(), value.trim());
-            if section == "main" && key == "include" && depth < DEPTH {
+            if section == "main" && key == "include" {
                 value.split([',', ' ']).filter(|p| !p.is_empty()).for_each(|p| {
-                    collect(t, p, depth + 1, into);
+                    collect(t, p, seen, into);
                 });
             }
             own.push(((section.clone(), key.to_owned()), value.to_owned()));
@@ -56,17 +60,22 @@ pub fn active(t: &Tree) -> (Settings, bool) {
     let active = t.text("/etc/tuned/active_profile").unwrap_or_default();
     // Reads every profile, also after one without a file.
     let mut all = Settings::new();
-    let found: Vec<bool> = active.split_whitespace().map(|p| collect(t, p, 0, &mut all)).collect();
+    let found: Vec<bool> =
+        active.split_whitespace().map(|p| collect(t, p, &mut BTreeSet::new(), &mut all)).collect();
     (all, found.into_iter().all(|there| there))
 }
 
-/// The files of the sysctls that any profile names: of the active one for the check, of the others for what they would change.
+/// The files of the sysctls that any profile names. The check needs those of the active profile, `--as` those of the others.
 pub fn sysctls(t: &Tree) -> Vec<String> {
     let plain = |key: &String| {
         key.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c)) && !key.contains("..")
     };
+    // A capture is given to others: stable_secret, tcp_fastopen_key.
+    let secret = |key: &String| key.contains("secret") || key.ends_with("_key");
     let all = names(t).into_iter().filter_map(|name| settings(t, &name)).flatten();
-    let keys = all.map(|(place, _)| place).filter(|(section, key)| section == "sysctl" && plain(key));
+    let keys = all
+        .map(|(place, _)| place)
+        .filter(|(section, key)| section == "sysctl" && plain(key) && !secret(key));
     keys.map(|(_, key)| sysctl_file(&key)).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
@@ -74,8 +83,8 @@ fn sysctl_file(sysctl: &str) -> String {
     format!("/proc/sys/{}", sysctl.replace('.', "/"))
 }
 
-/// The values in force of a setting, one per CPU where each has its own: none if this machine does not have it; `None` for a setting
-/// that is not looked at.
+/// The values in force of a setting: one per CPU if each CPU has its own, and none if this machine lacks the setting. `None` if
+/// vsteer does not read the setting.
 pub fn in_force<'t>(t: &'t Tree, section: &str, key: &str) -> Option<Vec<&'t str>> {
     let each = |file: &'static str| {
         t.matching("/sys/devices/system/cpu/cpu", file).map(|(_, value)| value).collect()

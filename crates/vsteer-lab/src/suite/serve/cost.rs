@@ -41,8 +41,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 const BURST: Duration = Duration::from_micros(100);
 /// Part of a core; bytes; bytes of a compressed scrape; time of a scrape; how late a sample may be.
 const CORE: f64 = 0.06;
-/// Where that is more: so many times the CPU time of a bare exporter of two numbers of every vCPU. Shared machines are two to
-/// three times as slow for minutes, mostly at memory, and both are slow then.
+/// `lab test` also accepts this multiple of the CPU time of a bare exporter of two numbers per vCPU. The memory of a shared
+/// machine can be two to three times as slow for minutes, which slows the exporter down as well. `lab all` does not accept it.
+/// GAP(serve-memory)
 const CORE_OF_BARE: f64 = 3.5;
 const SCRAPE_OF_BARE: f64 = 3.5;
 const BYTES: u64 = 120_000_000;
@@ -70,16 +71,16 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let service = Service::start(bench)?;
     wait("letting the service observe", Duration::from_secs(8))?;
     let mut findings = Findings::default();
-    let (cost, bare) = service.costs(if bench.full { 60 } else { 20 }, &vms, &mut findings)?;
-    let scraped = service.scraped(bare, &mut findings)?;
+    let (cost, bare) = service.costs(bench, &vms, &mut findings)?;
+    let scraped = service.scraped(bench, bare, &mut findings)?;
     service.at_once(&mut findings)?;
     service.hostile(&mut findings)?;
     findings.figures = json!({ "core": cost, "bare_exporter": bare, "scrape": scraped });
     Ok(findings)
 }
 
-/// CPU time of the least that an exporter does for a scrape: read two numbers of each of the VMs' threads from the kernel, keep
-/// them by name, and print them. Like the service it comes once a second, when its memory is in no cache any more.
+/// CPU time of a bare exporter: it reads two numbers of each of the VMs' threads from the kernel, keeps them by name, and prints
+/// them. It runs once a second, as the service does, so its memory has left the caches in between.
 fn bare_exporter(vms: &[StandIn]) -> Result<Duration, Fault> {
     let before = clock_gettime(ClockId::ThreadCPUTime);
     let mut of: BTreeMap<String, f64> = BTreeMap::new();
@@ -99,6 +100,15 @@ fn bare_exporter(vms: &[StandIn]) -> Result<Duration, Fault> {
     std::hint::black_box(text);
     let took = clock_gettime(ClockId::ThreadCPUTime) - before;
     Duration::try_from(took).map_err(|e| failed("reading this thread's clock", &e))
+}
+
+/// The promise, or in `lab test` what a slow machine may take.
+fn accepted(bench: &Bench, promised: f64, of_bare: f64) -> f64 {
+    if bench.full { promised } else { promised.max(of_bare) }
+}
+
+fn or_of_bare(bench: &Bench, times: f64) -> String {
+    if bench.full { String::new() } else { format!(", or {times} times a bare exporter") }
 }
 
 struct Service {
@@ -159,7 +169,8 @@ impl Service {
     }
 
     /// CPU time, with a scrape every ten seconds, of the service and of a bare exporter, as parts of a core; and memory.
-    fn costs(&self, seconds: u64, vms: &[StandIn], findings: &mut Findings) -> Result<(f64, f64), Fault> {
+    fn costs(&self, bench: &Bench, vms: &[StandIn], findings: &mut Findings) -> Result<(f64, f64), Fault> {
+        let seconds = if bench.full { 60 } else { 20 };
         let (begun, start_ns, bpf) = (Instant::now(), cpu_ns(self.pid())?, programs(self.pid()));
         let mut exports = Duration::ZERO;
         for second in 1..=seconds {
@@ -175,12 +186,12 @@ impl Service {
         let in_kernel = (sum(&programs(self.pid())) - sum(&bpf)) as f64 / begun.elapsed().as_nanos() as f64;
         findings.claim_on(
             format!(
-                "{VMS} VMs of {VCPUS} vCPUs at 1 s take at most {:.0} % of a core, user and system, or {CORE_OF_BARE} times a \
-                 bare exporter of two numbers",
+                "{VMS} VMs of {VCPUS} vCPUs at 1 s take at most {:.0} % of a core, user and system{}",
                 100.0 * CORE,
+                or_of_bare(bench, CORE_OF_BARE)
             ),
             Evidence::amount(100.0 * core, 0.1, "% of a core"),
-            core <= CORE.max(CORE_OF_BARE * bare),
+            core <= accepted(bench, CORE, CORE_OF_BARE * bare),
             format!(
                 "{:.2} %, and {:.2} % in eBPF programs, which the threads that switch pay; the bare exporter {:.2} %",
                 100.0 * core,
@@ -198,7 +209,7 @@ impl Service {
     }
 
     /// Scrapes of ten samples, one each; a bare exporter takes `bare` seconds.
-    fn scraped(&self, bare: f64, findings: &mut Findings) -> Result<f64, Fault> {
+    fn scraped(&self, bench: &Bench, bare: f64, findings: &mut Findings) -> Result<f64, Fault> {
         let (mut took, mut bytes, mut series) = (Vec::new(), 0, 0);
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(1100));
@@ -214,11 +225,12 @@ impl Service {
         let longest = worst(took.iter().copied());
         findings.claim_on(
             format!(
-                "a scrape of all takes at most {} ms, beside their load, or {SCRAPE_OF_BARE} times a bare exporter",
-                SCRAPE.as_millis()
+                "a scrape of all takes at most {} ms, beside their load{}",
+                SCRAPE.as_millis(),
+                or_of_bare(bench, SCRAPE_OF_BARE)
             ),
             Evidence::count(series, (VMS * VCPUS) as usize, "series"),
-            longest <= SCRAPE.as_secs_f64().max(SCRAPE_OF_BARE * bare),
+            longest <= accepted(bench, SCRAPE.as_secs_f64(), SCRAPE_OF_BARE * bare),
             format!(
                 "{series} series, {:.1} ms at most of ten new samples, the bare exporter {:.1} ms",
                 1e3 * longest,
