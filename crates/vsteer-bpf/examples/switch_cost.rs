@@ -209,7 +209,7 @@ fn with_ours(pair: &Pair, cpu: u32, watched: bool) -> Result<Vec<f64>, Failure> 
     let main = gettid().as_raw_nonzero().get() as u32;
     let tids: &[u32] = if watched { &pair.tids } else { &[main] };
     let of = |tid: &u32| Watched {
-        vm: VmId(format!("vm{tid}")),
+        vm: VmId(format!("vm{tid}").into()),
         role: Role::Vcpu(0),
         tid: Tid(*tid),
         affinity: std::iter::once(cpu).collect(),

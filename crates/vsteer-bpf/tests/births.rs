@@ -58,7 +58,7 @@ fn a_thread_is_counted_since_it_has_a_vcpus_name() {
         let told = std::env::args().collect::<Vec<_>>();
         assert!(!birth.arguments.is_empty() && told.starts_with(&birth.arguments), "{:?}", birth.arguments);
 
-        let vm = VmId(format!("short-{vcpu}"));
+        let vm = VmId(format!("short-{vcpu}").into());
         let watched = Watched { vm: vm.clone(), role: Role::Vcpu(vcpu), tid, affinity: CpuSet::default() };
         observer.watch_more(&[watched]).unwrap();
         let counts = |observer: &vsteer_bpf::Observer| {
@@ -107,7 +107,7 @@ fn threads_that_only_have_such_names_leave_room_for_vms() {
         }
         let watched: Vec<Watched> = (0..ROOM / 2)
             .map(|n| Watched {
-                vm: VmId(format!("vm-{n}")),
+                vm: VmId(format!("vm-{n}").into()),
                 role: Role::Vcpu(0),
                 tid: lasting(c"worker"),
                 affinity: CpuSet::default(),

@@ -46,7 +46,7 @@ fn a_vm_of_one_vcpu_has_no_sibling_to_lag_behind() {
         });
         let tid = tid.recv().unwrap();
         let vcpu = Watched {
-            vm: VmId("one".to_owned()),
+            vm: VmId("one".into()),
             role: Role::Vcpu(0),
             tid: Tid(tid),
             affinity: std::iter::once(cpu as u32).collect(),

@@ -33,7 +33,7 @@ fn those_for_whom_there_is_room_are_counted() {
             .collect();
         let vcpus: Vec<Watched> = (0..2 * ROOM)
             .map(|n| Watched {
-                vm: VmId("one".to_owned()),
+                vm: VmId("one".into()),
                 role: Role::Vcpu(n),
                 tid: Tid(tids.recv().unwrap()),
                 affinity: CpuSet::first(1),

@@ -98,7 +98,7 @@ impl Worker {
     }
 
     fn watched(&self, cpu: usize) -> Watched {
-        let vm = VmId(format!("vm{}", self.tid));
+        let vm = VmId(format!("vm{}", self.tid).into());
         Watched {
             vm,
             role: Role::Vcpu(0),

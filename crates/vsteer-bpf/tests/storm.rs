@@ -61,7 +61,7 @@ fn the_charges_sum_up_to_what_each_thread_waited() {
         .collect();
     let watched: Vec<Watched> = (0..HOGS)
         .map(|n| Watched {
-            vm: VmId(format!("vm{n}")),
+            vm: VmId(format!("vm{n}").into()),
             role: Role::Vcpu(0),
             tid: Tid(tids.recv().unwrap()),
             affinity: std::iter::once(cpu as u32).collect(),

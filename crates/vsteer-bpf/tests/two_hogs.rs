@@ -52,7 +52,7 @@ fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
     let watched: Vec<Watched> = tids
         .iter()
         .map(|tid| Watched {
-            vm: VmId(format!("vm{tid}")),
+            vm: VmId(format!("vm{tid}").into()),
             role: Role::Vcpu(0),
             tid: Tid(*tid),
             affinity: std::iter::once(cpu as u32).collect(),
@@ -96,7 +96,7 @@ fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
         let waited = |r: &vsteer_bpf::Reading| {
             r.threads.iter().find(|t| t.tid == Tid(*tid)).unwrap().counters.wait_ns.unwrap() as i64
         };
-        let (waited, of) = (waited(&b) - waited(&a), VmId(format!("vm{tid}")));
+        let (waited, of) = (waited(&b) - waited(&a), VmId(format!("vm{tid}").into()));
         let blamed: i64 = b.blame.iter().filter(|x| x.victim == of).map(|x| x.ns).sum();
         assert!((blamed - waited).abs() <= waited / 100, "{tid} waited {waited} ns, {blamed} are charged");
     }

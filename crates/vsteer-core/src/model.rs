@@ -8,11 +8,13 @@
 //! Counters are differenced batch by batch: a thread that appears or vanishes inside the window, or whose counters
 //! restart, contributes the intervals in which it was seen at both ends.
 
+mod sums;
+
 pub use crate::nouns::Shares;
 use crate::nouns::rise;
 use crate::nouns::{
-    Batch, Collector, Culprit, Histogram, HostConfig, Pressure, PressureShares, Role, ThreadCounters,
-    ThreadSample, Tid, VmId, VmSample,
+    Batch, Collector, Culprit, Histogram, HostConfig, Pressure, PressureShares, Role, ThreadCounters, Tid,
+    VmId, VmSample,
 };
 use crate::nouns::{GroupQuota, VmConfig};
 use crate::plural::counted;
@@ -20,6 +22,7 @@ use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use sums::{Interval, Sum, ThreadKey, intervals};
 
 impl Shares {
     /// Used time: as the hypervisor counts it (scaled by frequency), otherwise `run` plus `system` less `overlap`,
@@ -289,81 +292,6 @@ impl HostModel {
     }
 }
 
-/// Sums of one thread's counters over the intervals in which it was seen at both ends.
-#[derive(Default)]
-struct Sum {
-    seen_ns: u64,
-    counters: ThreadCounters,
-    last_cpu: Option<u32>,
-    /// Run time by pCPU, ns, and the number of intervals. A thread is found on few pCPUs.
-    ran_on: Vec<(u32, u64, u32)>,
-}
-
-impl Sum {
-    /// Counts an interval that ended on this pCPU.
-    fn place(&mut self, sample: &ThreadSample, rose: &ThreadCounters) {
-        self.last_cpu = sample.last_cpu;
-        let (Some(cpu), Some(run_ns)) = (sample.last_cpu, rose.run_ns.filter(|ns| *ns > 0)) else { return };
-        match self.ran_on.iter_mut().find(|(known, ..)| *known == cpu) {
-            Some((_, ns, samples)) => (*ns, *samples) = (ns.saturating_add(run_ns), *samples + 1),
-            None => self.ran_on.push((cpu, run_ns, 1)),
-        }
-    }
-}
-
-type ThreadKey<'a> = (&'a VmId, Role, Tid);
-
-fn key(t: &ThreadSample) -> ThreadKey<'_> {
-    (&t.vm, t.role, t.tid)
-}
-
-/// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by)`.
-fn intervals<'a, B: Borrow<Batch>>(
-    batches: &'a [B],
-) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample)> {
-    batches.windows(2).flat_map(|pair| {
-        let pair: [&Batch; 2] = [pair[0].borrow(), pair[1].borrow()];
-        let before = std::cell::OnceCell::<BTreeMap<ThreadKey<'a>, &ThreadSample>>::new();
-        let of_all = move || pair[0].threads.iter().map(|t| (key(t), t)).collect();
-        let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
-        pair[1].threads.iter().enumerate().filter_map(move |(i, t)| {
-            // Mostly it has the same place in both.
-            let same = pair[0].threads.get(i).filter(|earlier| key(earlier) == key(t));
-            let earlier = same.or_else(|| before.get_or_init(of_all).get(&key(t)).copied())?;
-            Some((key(t), ns, t.counters.since(&earlier.counters), t))
-        })
-    })
-}
-
-/// What each thread's counters rose by in all intervals, in the order in which threads came.
-fn sums<'a, B: Borrow<Batch>>(batches: &'a [B]) -> Vec<(ThreadKey<'a>, Sum)> {
-    let mut sums: Vec<(ThreadKey<'a>, Sum)> = Vec::new();
-    let mut known: BTreeMap<ThreadKey<'a>, usize> = BTreeMap::new();
-    let mut guess = 0;
-    for (key, ns, rose, sample) in intervals(batches) {
-        // Mostly the threads of an interval are those of the one before, in the same order.
-        let same = sums.get(guess).is_some_and(|(of, _)| *of == key);
-        let at = if same { Some(guess) } else { known.get(&key).copied() };
-        guess = 1 + at.unwrap_or(sums.len());
-        match at {
-            Some(at) => {
-                let sum = &mut sums[at].1;
-                sum.seen_ns += ns;
-                sum.counters = sum.counters.plus(&rose);
-                sum.place(sample, &rose);
-            }
-            None => {
-                let mut sum = Sum { seen_ns: ns, ..Sum::default() };
-                sum.place(sample, &rose);
-                sum.counters = rose;
-                known.insert(key, sums.len());
-                sums.push((key, sum));
-            }
-        }
-    }
-    sums
-}
-
 /// Derives the model of the window from the first to the last batch.
 ///
 /// # Errors
@@ -396,7 +324,7 @@ pub fn derive_blaming<'a, B: Borrow<Batch>>(
         return Err(too_few(batches.len()));
     }
     let window_ns = last.mono_ns - first.mono_ns;
-    let sums = sums(batches);
+    let sums = sums::sums(batches);
     let names = config.called();
     let mut of_vm: BTreeMap<&VmId, Vec<&(ThreadKey<'_>, Sum)>> = BTreeMap::new();
     for of in sums.chunk_by(|a, b| a.0.0 == b.0.0) {
@@ -664,9 +592,9 @@ pub fn all_series(batches: &[Batch]) -> BTreeMap<&VmId, Vec<Shares>> {
     let mut all: BTreeMap<&VmId, Vec<Shares>> = BTreeMap::new();
     for pair in batches.windows(2) {
         let mut here: BTreeMap<&VmId, Shares> = BTreeMap::new();
-        for ((id, ..), ns, rose, _) in intervals(pair).filter(|((_, role, _), ..)| role.vcpu().is_some()) {
-            let shares = rose.shares(ns);
-            here.entry(id).and_modify(|sum| *sum = sum.plus(&shares)).or_insert(shares);
+        for Interval { ns, earlier, later } in intervals(pair).filter(|of| of.later.role.vcpu().is_some()) {
+            let shares = later.counters.shares_since(&earlier.counters, ns);
+            here.entry(&later.vm).and_modify(|sum| *sum = sum.plus(&shares)).or_insert(shares);
         }
         // Where vCPUs are not counted one by one, it is the group's share.
         let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);

@@ -25,6 +25,7 @@ pub use scheduling::{GroupScheduling, UCLAMP_MOST};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 pub use vsphere::{LatencySensitivity, VsphereVm};
 
 pub mod contenders;
@@ -40,9 +41,11 @@ mod vsphere;
 mod words;
 
 /// What identifies a VM for as long as it is defined: libvirt's UUID, else `qemu:PID:START` for a bare process.
+///
+/// Shared, because every sample repeats it for each thread and each culprit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct VmId(pub String);
+pub struct VmId(pub Arc<str>);
 
 impl fmt::Display for VmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

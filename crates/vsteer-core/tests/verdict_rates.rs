@@ -43,7 +43,7 @@ fn recording(vms: &[Vm], seed: u64, run_noise: f64) -> Recording {
                 wait_ns: ns(*ready),
                 ..ThreadCounters::default()
             };
-            let vm = VmId(format!("vm{i}"));
+            let vm = VmId(format!("vm{i}").into());
             ThreadSample {
                 vm,
                 role: Role::Vcpu(0),
@@ -67,7 +67,9 @@ fn recording(vms: &[Vm], seed: u64, run_noise: f64) -> Recording {
     }
     let config = HostConfig {
         cgroups: CgroupLayout::V2,
-        vms: (0..vms.len()).map(|i| VmConfig::new(VmId(format!("vm{i}")), format!("vm{i}"), 1)).collect(),
+        vms: (0..vms.len())
+            .map(|i| VmConfig::new(VmId(format!("vm{i}").into()), format!("vm{i}"), 1))
+            .collect(),
         ..HostConfig::new("h", "6.18", topology::machine(1, 1, 2, 1).unwrap())
     };
     let collector = Collector { name: "ebpf".into(), missing: [].into() };

@@ -166,10 +166,7 @@ fn a_capture_reads_as_the_host_did() {
     let mut host = CapturedHost::open(&folder, &[]).unwrap();
     let config = host.config().unwrap();
     let vm = &config.vms[0];
-    assert_eq!(
-        (vm.name.as_str(), vm.id.0.as_str(), config.hostname.as_str()),
-        ("payroll", UUID, "node7.corp")
-    );
+    assert_eq!((vm.name.as_str(), &*vm.id.0, config.hostname.as_str()), ("payroll", UUID, "node7.corp"));
     assert_eq!((vm.memory_bytes, vm.limits.per_vcpu.map(|q| q.quota_us)), (Some(2 << 30), Some(50_000)));
     assert_eq!(vm.weight.map(|w| w.to_string()).as_deref(), Some("weight 300"));
     let groups = vm.scheduling.iter().map(GroupScheduling::to_string).collect::<Vec<_>>().join("; ");

@@ -89,7 +89,7 @@ fn proxmox() {
     let (host, notes) = tree.vms();
     let vm = &host.vms[0];
     assert_eq!((vm.name.as_str(), &vm.manager, vm.accel), ("web", &Manager::Proxmox(100), Some(Accel::Kvm)));
-    assert_eq!((vm.id.0.as_str(), vm.guest_topology), ("proxmox:100", shown(1, 2, 1)));
+    assert_eq!((&*vm.id.0, vm.guest_topology), ("proxmox:100", shown(1, 2, 1)));
     assert_eq!((vm.cgroup.as_deref(), vm.weight), (Some(scope), Some(CpuWeight::Weight(100))));
     assert_eq!(vm.limits.whole_vm.map(Quota::cpus), Some(1.5));
     let roles: Vec<Role> = vm.threads.iter().map(|t| t.role).collect();
@@ -118,7 +118,7 @@ fn proxmox_with_two_sockets_and_cut_names() {
     names.into_iter().zip(500..).for_each(|(comm, tid)| tree.thread(500, tid, comm, scope));
     tree.file(&format!("sys/fs/cgroup{scope}/cgroup.procs"), "500\n");
     let vm = &tree.vms().0.vms[0];
-    assert_eq!((vm.id.0.as_str(), &vm.manager), ("proxmox:101", &Manager::Proxmox(101)));
+    assert_eq!((&*vm.id.0, &vm.manager), ("proxmox:101", &Manager::Proxmox(101)));
     assert_eq!((vm.guest_topology, vm.memory_bytes), (shown(2, 4, 1), Some(64 << 30)));
     let io: Vec<(Role, u32)> = vm.threads.iter().map(|t| (t.role, t.tid.0)).collect();
     assert!(io.contains(&(Role::IoThread(1), 502)) && io.contains(&(Role::IoThread(2), 503)), "{io:?}");
@@ -331,7 +331,7 @@ fn kubevirt(tree: &Tree) {
     let (host, _) = tree.vms();
     assert!(host.vms[0].threads.iter().all(|t| t.tid != Tid(801)), "a user's process of that name");
     let vm = &host.vms[0];
-    assert_eq!((&vm.manager, vm.id.0.as_str()), (&Manager::KubeVirt, uuid));
+    assert_eq!((&vm.manager, &*vm.id.0), (&Manager::KubeVirt, uuid));
     assert_eq!(labels(vm), "instance=vm namespace=ns");
     for (given, found) in [("ns/vm", 1), ("vm", 1), ("ns_vm", 1), ("ns", 0), ("other/vm", 0)] {
         let mut inventory =
@@ -461,7 +461,7 @@ fn libvirt_beside_systemd_on_version_2() {
     let (host, notes) = tree.vms();
     assert_eq!(host.vms.len(), 1);
     let vm = &host.vms[0];
-    assert_eq!((vm.id.0.as_str(), &vm.manager), (uuid, &Manager::Libvirt(String::new())));
+    assert_eq!((&*vm.id.0, &vm.manager), (uuid, &Manager::Libvirt(String::new())));
     assert_eq!((vm.cgroup.as_deref(), vm.weight), (Some(scope), Some(CpuWeight::Weight(200))));
     assert_eq!(vm.limits.per_vcpu, Some(Quota { quota_us: 50_000, period_us: 100_000 }));
     assert_eq!((vm.limits.whole_vm, vm.limits.emulator), (None, None));

@@ -112,7 +112,7 @@ impl Tables {
     fn config(&self) -> Result<HostConfig, Fault> {
         let vm = |(i, row): (usize, &Row)| VmConfig {
             manager: Manager::Vsphere(String::new()),
-            ..VmConfig::new(VmId(row.vm.clone()), row.vm.clone(), 1000 + i as u32)
+            ..VmConfig::new(VmId(row.vm.as_str().into()), row.vm.clone(), 1000 + i as u32)
         };
         Ok(HostConfig {
             vms: self.before.iter().enumerate().map(vm).collect(),
@@ -138,7 +138,7 @@ impl Tables {
         };
         let threads = self.before.iter().enumerate().flat_map(|(i, r)| {
             (0..self.vcpus).map(move |v| ThreadSample {
-                vm: VmId(r.vm.clone()),
+                vm: VmId(r.vm.as_str().into()),
                 role: Role::Vcpu(v),
                 tid: Tid(2_000_000 + 100 * i as u32 + v),
                 last_cpu: None,
@@ -148,7 +148,7 @@ impl Tables {
         });
         let vms = self.before.iter().map(|r| VmSample {
             group: Some(GroupSample { worlds: Some(self.worlds), counters: counters(r, 1.0) }),
-            ..VmSample::new(VmId(r.vm.clone()))
+            ..VmSample::new(VmId(r.vm.as_str().into()))
         });
         let pcpus = (0..self.sockets * self.cores_per_socket).map(|cpu| {
             let here = self.before.iter().zip(&self.assumed_home_nodes);

@@ -188,7 +188,7 @@ fn histogram(rows: &[ThreadSample], of: &Distribution, before: &[Option<Histogra
 /// The text form of a culprit: kind, name, process id.
 fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
     match c {
-        Culprit::Vm(id) => ("vm", id.0.clone(), None),
+        Culprit::Vm(id) => ("vm", id.to_string(), None),
         Culprit::Process { comm, pid, .. } => ("process", comm.clone(), Some(*pid)),
         Culprit::Kernel { comm } => ("kernel", comm.clone(), None),
         Culprit::Placement => ("placement", String::new(), None),
@@ -198,7 +198,7 @@ fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
 
 fn culprit(kind: &str, name: &str, pid: Option<u32>, container: Option<&str>) -> Option<Culprit> {
     Some(match kind {
-        "vm" => Culprit::Vm(VmId(name.to_owned())),
+        "vm" => Culprit::Vm(VmId(name.into())),
         "process" => Culprit::Process {
             comm: name.to_owned(),
             pid: pid.unwrap_or(0),
@@ -250,7 +250,7 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
 
 fn thread_columns(t: &[ThreadSample], past: Option<&mut Past>) -> Vec<ArrayRef> {
     let mut columns = vec![
-        texts(t.iter().map(|t| t.vm.0.clone())),
+        texts(t.iter().map(|t| t.vm.to_string())),
         texts(t.iter().map(|t| t.role.to_string())),
         numbers::<UInt32Type>(t.iter().map(|t| Some(t.tid.0))),
         numbers::<UInt32Type>(t.iter().map(|t| t.last_cpu)),
@@ -302,7 +302,7 @@ fn stalls(rows: impl Iterator<Item = Option<Pressure>>) -> [ArrayRef; STALLS.len
 fn vm_columns(vms: &[VmSample]) -> Vec<ArrayRef> {
     let of_vm = |get: &dyn Fn(&VmSample) -> Option<u64>| numbers::<UInt64Type>(vms.iter().map(get));
     let mut columns = vec![
-        texts(vms.iter().map(|v| v.vm.0.clone())),
+        texts(vms.iter().map(|v| v.vm.to_string())),
         of_vm(&|v| v.throttled_periods),
         of_vm(&|v| v.throttled_above),
         of_vm(&|v| v.throttled_ns),
@@ -340,7 +340,7 @@ fn memory_columns(vms: &[VmSample]) -> [ArrayRef; 2] {
 
 fn blame_columns(b: &[BlameSample]) -> Vec<ArrayRef> {
     vec![
-        texts(b.iter().map(|b| b.victim.0.clone())),
+        texts(b.iter().map(|b| b.victim.to_string())),
         texts(b.iter().map(|b| b.role.to_string())),
         texts(b.iter().map(|b| culprit_text(&b.culprit).0.to_owned())),
         texts(b.iter().map(|b| culprit_text(&b.culprit).1)),
@@ -409,7 +409,7 @@ impl Row<'_> {
     }
 
     fn vm(&self, name: &str) -> Result<VmId, ArrowError> {
-        self.columns.text(name, self.row).map(|s| VmId(s.to_owned())).ok_or_else(|| self.lacks(name))
+        self.columns.text(name, self.row).map(|s| VmId(s.into())).ok_or_else(|| self.lacks(name))
     }
 
     fn role(&self) -> Result<Role, ArrowError> {

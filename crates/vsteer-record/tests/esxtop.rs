@@ -160,7 +160,7 @@ fn a_missing_counter_is_missing() {
 fn two_of_one_name() {
     let all: Vec<_> = [columns(41, "web"), columns(42, "web"), columns(43, "db")].concat();
     let r = read(file(&all, &TIMES).as_bytes());
-    let ids: Vec<&str> = r.config.vms.iter().map(|v| v.id.0.as_str()).collect();
+    let ids: Vec<&str> = r.config.vms.iter().map(|v| &*v.id.0).collect();
     assert_eq!(ids, ["db", "web (gid 41)", "web (gid 42)"]);
     assert!(model_of(&r).vms.iter().all(|vm| near(vm.vcpus.run, 0.76)));
 }
@@ -348,8 +348,9 @@ fn recording(names: &[String], thousandths: &[u64], step_ns: u64) -> (HostConfig
         allowed: cpus,
         ..Parts::default()
     });
-    let vm =
-        |(i, name): (usize, &String)| VmConfig::new(VmId(format!("id-{i}")), name.clone(), 100 + i as u32);
+    let vm = |(i, name): (usize, &String)| {
+        VmConfig::new(VmId(format!("id-{i}").into()), name.clone(), 100 + i as u32)
+    };
     let config = HostConfig {
         cgroups: CgroupLayout::V2,
         vms: names.iter().enumerate().map(vm).collect(),
@@ -360,7 +361,7 @@ fn recording(names: &[String], thousandths: &[u64], step_ns: u64) -> (HostConfig
             thousandths.iter().cycle().skip(k).take(i as usize).map(|t| t * step_ns / 4000).sum::<u64>()
         };
         let threads = (0..2 * names.len()).map(|k| ThreadSample {
-            vm: VmId(format!("id-{}", k / 2)),
+            vm: VmId(format!("id-{}", k / 2).into()),
             role: if k % 2 == 0 { Role::Vcpu(0) } else { Role::Emulator },
             tid: Tid(500 + k as u32),
             last_cpu: None,

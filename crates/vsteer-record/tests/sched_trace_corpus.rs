@@ -321,7 +321,7 @@ fn blame_is_the_time_of_who_ran() {
     let mut blame: BTreeMap<(String, String), i64> = BTreeMap::new();
     for b in recording.batches.iter().flat_map(|b| &b.blame) {
         let Culprit::Vm(by) = &b.culprit else { panic!("{:?}", b.culprit) };
-        *blame.entry((b.victim.0.clone(), by.0.clone())).or_default() += b.ns;
+        *blame.entry((b.victim.to_string(), by.to_string())).or_default() += b.ns;
     }
     let ready = |vm: usize| (0..4).map(|c| s.sum(2 + 4 * vm + c, State::Ready)).sum::<u64>() as i64;
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vsteer_core::diagnose::Finding;
 use vsteer_core::model::HostModel;
-use vsteer_core::nouns::{Collector, HostConfig, VmId};
+use vsteer_core::nouns::{BlameSample, Collector, HostConfig, VmId};
 use vsteer_core::thresholds::Thresholds;
 
 /// The host, as it was seen last.
@@ -20,8 +20,10 @@ pub struct Seen {
     pub names: Arc<BTreeMap<VmId, String>>,
     /// How samples are taken.
     pub collector: Arc<Collector>,
-    /// The newest sample, and sums.
+    /// The newest sample, and sums. What it blames is kept apart, so that the samples of a minute are small.
     pub totals: Totals,
+    /// What the newest sample blames.
+    pub blame: Arc<Vec<BlameSample>>,
     /// The culprits of each VM, with the time that it waited because of them.
     pub culprits: Arc<Named>,
     /// From the sample before to the newest.
@@ -62,6 +64,6 @@ pub struct Costs {
 impl Seen {
     /// What a VM is called.
     pub fn name<'a>(&'a self, vm: &'a VmId) -> &'a str {
-        self.names.get(vm).map_or(vm.0.as_str(), String::as_str)
+        self.names.get(vm).map_or(&*vm.0, String::as_str)
     }
 }

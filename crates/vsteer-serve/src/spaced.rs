@@ -108,9 +108,9 @@ pub struct Spaced {
 }
 
 impl Spaced {
-    /// Takes a sample. Returns whether it is kept.
-    pub fn see(&mut self, batch: &Arc<Batch>) -> bool {
-        self.blamed.see(&batch.blame);
+    /// Takes a sample and what it blames. Returns whether it is kept.
+    pub fn see(&mut self, batch: &Arc<Batch>, blame: &[BlameSample]) -> bool {
+        self.blamed.see(blame);
         let step = |batch: &Batch| batch.unix_ns / STEP_NS;
         let is_first = self.kept.0.last().is_none_or(|last| step(&last.batch) != step(batch));
         if is_first {
@@ -164,15 +164,11 @@ mod tests {
     #[test]
     fn all_that_is_blamed_is_kept_once() {
         let batch = |s: u64| {
-            Arc::new(Batch {
-                mono_ns: s * 1_000_000_000,
-                unix_ns: s * 1_000_000_000,
-                blame: vec![blame(Culprit::Placement, 10_i64.pow(s as u32 % 10))],
-                ..Batch::default()
-            })
+            Arc::new(Batch { mono_ns: s * 1_000_000_000, unix_ns: s * 1_000_000_000, ..Batch::default() })
         };
         let mut all = Spaced::default();
-        let kept: Vec<bool> = [0, 3, 11, 12].map(|s| all.see(&batch(s))).into();
+        let blamed = |s: u64| [blame(Culprit::Placement, 10_i64.pow(s as u32 % 10))];
+        let kept: Vec<bool> = [0, 3, 11, 12].map(|s| all.see(&batch(s), &blamed(s))).into();
         assert_eq!(kept, [true, false, true, false]);
         assert_eq!(sums(all.kept()), [1, 1_010]);
         let closed = all.close(&batch(12));
@@ -186,7 +182,7 @@ mod tests {
             let mut all = Spaced::default();
             for s in seconds {
                 let (mono_ns, unix_ns) = (s * 1_000_000_000, s * 1_000_000_000);
-                all.see(&Arc::new(Batch { mono_ns, unix_ns, ..Batch::default() }));
+                all.see(&Arc::new(Batch { mono_ns, unix_ns, ..Batch::default() }), &[]);
                 all.keep_last(60_000_000_000);
             }
             all.kept().batches().iter().map(|batch| batch.mono_ns / 1_000_000_000).collect()

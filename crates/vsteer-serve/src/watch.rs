@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch::Sender;
 use vsteer_core::Fault;
 use vsteer_core::diagnose::diagnose;
-use vsteer_core::model::derive;
-use vsteer_core::nouns::{HostConfig, VmId};
+use vsteer_core::model::derive_blaming;
+use vsteer_core::nouns::{Batch, BlameSample, HostConfig, VmId};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_host::backend::Host;
 use vsteer_host::pace::{Look, Pace, due};
@@ -54,6 +54,12 @@ fn names(config: &HostConfig) -> BTreeMap<VmId, String> {
     config.called().into_iter().map(|(vm, name)| (vm.clone(), name)).collect()
 }
 
+/// A sample, and what it blames.
+fn without_blame(mut batch: Batch) -> (Arc<Batch>, Arc<Vec<BlameSample>>) {
+    let blame = std::mem::take(&mut batch.blame);
+    (Arc::new(batch), Arc::new(blame))
+}
+
 /// Observes until it is asked to stop.
 ///
 /// # Errors
@@ -65,13 +71,14 @@ pub fn observe(
     pace: &dyn Pace,
     tell: &Tell,
 ) -> Result<(), Fault> {
-    let first = Arc::new(host.sample()?);
+    let (first, blame) = without_blame(host.sample()?);
     let config = Arc::new(host.config()?);
     let mut seen = Seen {
         names: Arc::new(names(&config)),
         config,
         collector: Arc::new(host.collector()),
         totals: Totals::default().with(Arc::clone(&first)),
+        blame,
         culprits: Arc::default(),
         now: None,
         minute: None,
@@ -82,7 +89,7 @@ pub fn observe(
     };
     let (mut minute, mut before, mut failed) = (Spaced::default(), first, 0);
     let mut culprits = Culprits::default();
-    minute.see(&before);
+    minute.see(&before, &seen.blame);
     tell.each(&seen);
     let (mut next, mut looked) = (Instant::now(), Look::since(Instant::now()));
     loop {
@@ -91,8 +98,8 @@ pub fn observe(
             return Ok(());
         }
         let begun = Instant::now();
-        let batch = match host.sample() {
-            Ok(batch) => Arc::new(batch),
+        let (batch, blame) = match host.sample() {
+            Ok(batch) => without_blame(batch),
             Err(fault) => {
                 failed += 1;
                 seen.costs.failed += 1;
@@ -142,13 +149,14 @@ pub fn observe(
         let mut here: BTreeSet<&VmId> = batch.vms.iter().map(|v| &v.vm).collect();
         // The threads of a VM lie together.
         here.extend(batch.threads.chunk_by(|a, b| a.vm == b.vm).map(|of| &of[0].vm));
-        culprits.see(&batch.blame, &here);
+        seen.blame = blame;
+        culprits.see(&seen.blame, &here);
         seen.culprits = Arc::new(culprits.named());
         seen.totals = seen.totals.with(Arc::clone(&batch));
-        seen.now = derive(&seen.config, &seen.collector, &[Arc::clone(&before), Arc::clone(&batch)])
-            .ok()
-            .map(Arc::new);
-        if minute.see(&batch) {
+        let blamed = seen.blame.iter().map(|b| (&b.victim, &b.culprit, b.ns));
+        let both = [Arc::clone(&before), Arc::clone(&batch)];
+        seen.now = derive_blaming(&seen.config, &seen.collector, &both, blamed).ok().map(Arc::new);
+        if minute.see(&batch, &seen.blame) {
             minute.keep_last(MINUTE_NS);
             let model = || minute.kept().derive(&seen.config, &seen.collector).ok();
             if let Some(model) = minute.kept().are_enough().then(model).flatten() {

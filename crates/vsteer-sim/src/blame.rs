@@ -237,14 +237,14 @@ mod tests {
         let told = |now_ns| -> Vec<(u64, String, i64)> {
             let rows = blame.drain(now_ns).into_iter().map(|s| {
                 let who = match s.culprit {
-                    Culprit::Vm(id) => id.0,
+                    Culprit::Vm(id) => id.to_string(),
                     other => format!("{other:?}"),
                 };
                 (s.victim.0.trim_start_matches("simulated-").parse().unwrap(), who, s.ns)
             });
             rows.collect()
         };
-        let id = |vm: usize| vm_id(vm).0;
+        let id = |vm: usize| vm_id(vm).to_string();
         let placement = || "Placement".to_owned();
         let expected = vec![
             // Up to 3, pCPU 1 idled, which A could have used.

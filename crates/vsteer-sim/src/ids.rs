@@ -42,5 +42,5 @@ number!(
 
 /// The identity of a simulated VM.
 pub fn vm_id(index: usize) -> VmId {
-    VmId(format!("simulated-{index}"))
+    VmId(format!("simulated-{index}").into())
 }

@@ -42,7 +42,7 @@ pub fn timer_counts() -> BTreeMap<VmId, TimerCounts> {
         serde_json::from_str::<Value>(&told).ok()
     });
     let of = |vm: &Value| {
-        let id = VmId(vm["id"].as_str()?.to_owned());
+        let id = VmId(vm["id"].as_str()?.to_owned().into());
         Some((id, TimerCounts::deserialize(&vm["timers"]).ok()?))
     };
     told.iter().filter_map(|t| t["vms"].as_array()).flatten().filter_map(of).collect()

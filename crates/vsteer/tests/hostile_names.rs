@@ -80,7 +80,7 @@ fn record(folder: &Path, names: &[String]) {
             prefers: None,
             reserved: None,
         }],
-        ..VmConfig::new(VmId(format!("id-{i}")), name.clone(), 1_000 + i as u32)
+        ..VmConfig::new(VmId(format!("id-{i}").into()), name.clone(), 1_000 + i as u32)
     };
     let config = HostConfig {
         cgroups: CgroupLayout::V2,

@@ -36,7 +36,7 @@ fn config(vms: usize) -> HostConfig {
             .collect(),
         weight: Some(CpuWeight::Weight(100)),
         ..VmConfig::new(
-            VmId(format!("id-{i}<b>")),
+            VmId(format!("id-{i}<b>").into()),
             match i {
                 0 => EVIL.to_owned(),
                 1 => "a-name-without-any-place-to-break-".repeat(8),

@@ -142,7 +142,7 @@ impl Carrier<'_, '_> {
         let (knob, from) = (self.knobs[factor].as_ref()?, self.found[factor].as_ref()?);
         let at = knob.on.clone().unwrap_or_else(|| "host".into());
         Some(Step {
-            vm: VmId(format!("knob:{at}:{}", knob.name)),
+            vm: VmId(format!("knob:{at}:{}", knob.name).into()),
             vm_name: at,
             change: Change::Knob(setting::HostKnob {
                 knob: Box::new(knob.clone()),

@@ -387,7 +387,7 @@ impl<'a> Making<'a> {
             return Ok(());
         }
         self.steps.push(Step {
-            vm: VmId(format!("knob:{at}:{}", knob.name)),
+            vm: VmId(format!("knob:{at}:{}", knob.name).into()),
             vm_name: at,
             reason: format!("{}{when}", self.reason(best)),
             change: Change::Knob(setting::HostKnob { knob: Box::new(knob), from, to: level.to_owned() }),
@@ -409,7 +409,7 @@ impl<'a> Making<'a> {
             }
             let at = on.clone().unwrap_or_else(|| "host".to_owned());
             self.steps.push(Step {
-                vm: VmId(format!("knob:{at}:tuned")),
+                vm: VmId(format!("knob:{at}:tuned").into()),
                 vm_name: at,
                 reason: reasons.join("; "),
                 change: Change::Knob(setting::HostKnob {

@@ -95,7 +95,7 @@ fn a_vm_that_vanishes_takes_its_settings_along_and_the_rest_is_taken_back() {
         w.mishap = Some(Mishap::Vanishes(n));
         apply(&mut w, dir.path()).unwrap_err();
         let gone = world::plan().steps[n].vm.0.clone();
-        let expected: Settings = begin().into_iter().filter(|(name, _)| *name != gone).collect();
+        let expected: Settings = begin().into_iter().filter(|(name, _)| **name != *gone).collect();
         assert_eq!(w.settings(), expected, "VM {gone} vanishes before step {n}");
         assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);
     }

@@ -111,12 +111,12 @@ impl World {
 
     fn vm(&self, step: &Step) -> Result<Vm, Fault> {
         let gone = || Fault::new(FaultKind::NothingThere, format!("VM {:?} is gone", step.vm.0));
-        self.settings().remove(&step.vm.0).ok_or_else(gone)
+        self.settings().remove(&*step.vm.0).ok_or_else(gone)
     }
 
     fn put(&self, step: &Step, vm: Vm) {
         let mut all = self.settings();
-        all.insert(step.vm.0.clone(), vm);
+        all.insert(step.vm.to_string(), vm);
         self.save(&all);
     }
 }
@@ -178,7 +178,7 @@ impl Actuate for World {
             Some(Mishap::Ignored(i)) if i == n => return Ok(()),
             Some(Mishap::Vanishes(i)) if i == n => {
                 let mut all = self.settings();
-                all.remove(&step.vm.0);
+                all.remove(&*step.vm.0);
                 self.save(&all);
             }
             _ => {}
@@ -217,7 +217,7 @@ impl Actuate for World {
         if let Some(Mishap::Unreachable(kind)) = self.mishap {
             return Err(Fault::new(kind, "the manager cannot be reached"));
         }
-        let Some(mut vm) = self.settings().remove(&step.vm.0) else {
+        let Some(mut vm) = self.settings().remove(&*step.vm.0) else {
             return Ok(Restored::Gone("the VM is not there any more".to_owned()));
         };
         let defined = former.definition.first().map(|part| part.elements.concat().parse::<u64>().unwrap());
@@ -257,7 +257,7 @@ pub fn config() -> HostConfig {
     };
     let vm = |name: &str| VmConfig {
         threads: vec![thread(1, Role::Vcpu(0))],
-        ..VmConfig::new(VmId(name.to_owned()), name, 1)
+        ..VmConfig::new(VmId(name.to_owned().into()), name, 1)
     };
     HostConfig { vms: vec![vm("a"), vm("b")], ..HostConfig::new("host", "6.1", topology) }
 }
@@ -265,7 +265,7 @@ pub fn config() -> HostConfig {
 /// Four steps: one setting of VM a is changed twice, so that order matters; one step moves two threads.
 pub fn plan() -> Plan {
     let step = |vm: &str, change| Step {
-        vm: VmId(vm.to_owned()),
+        vm: VmId(vm.to_owned().into()),
         vm_name: vm.to_owned(),
         change,
         reason: String::new(),

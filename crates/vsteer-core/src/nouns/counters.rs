@@ -99,6 +99,17 @@ macro_rules! counters {
                 }
             }
 
+            /// Is it a later state of the same counters? The same ones are measured, and none of them is lower.
+            pub fn continues(&self, earlier: &ThreadCounters) -> bool {
+                // `None` is less than any number.
+                let same = |a: Option<u64>, b: Option<u64>| a <= b && a.is_some() == b.is_some();
+                $(same(earlier.$time, self.$time) &&)*
+                $(same(earlier.$count, self.$count) &&)*
+                $(same(earlier.$vtime, self.$vtime) &&)*
+                $(earlier.$histogram.is_some() == self.$histogram.is_some() &&)*
+                true
+            }
+
             /// Sum per counter; `None` if either lacks it.
             #[must_use]
             pub fn plus(&self, other: &ThreadCounters) -> ThreadCounters {
@@ -121,6 +132,16 @@ macro_rules! counters {
             pub fn shares(&self, observed_ns: u64) -> Shares {
                 let of = |v: Option<u64>| v.filter(|_| observed_ns > 0).map(|v| v as f64 / observed_ns as f64);
                 Shares { $($share: of(self.$time),)* $($vshare: of(self.$vtime),)* }
+            }
+
+            /// How much its times rose since `earlier`, as parts of `observed_ns`.
+            pub fn shares_since(&self, earlier: &ThreadCounters, observed_ns: u64) -> Shares {
+                let times = ThreadCounters {
+                    $($time: rise(earlier.$time, self.$time),)*
+                    $($vtime: rise(earlier.$vtime, self.$vtime),)*
+                    ..ThreadCounters::default()
+                };
+                times.shares(observed_ns)
             }
         }
 

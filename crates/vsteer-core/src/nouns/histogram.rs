@@ -136,20 +136,20 @@ fn joined(a: &Histogram, b: &Histogram, room: usize, of: impl Fn(u64, u64) -> u6
         return joined(&a.in_order(), &b.in_order(), room, of);
     }
     let mut all = Vec::with_capacity(room);
-    let (mut left, mut right) = (a.counts.iter().peekable(), b.counts.iter().peekable());
+    let (mut left, mut right) = (&a.counts[..], &b.counts[..]);
     loop {
-        let bucket = match (left.peek(), right.peek()) {
-            (Some(x), Some(y)) => x.0.min(y.0),
-            (Some(one), None) | (None, Some(one)) => one.0,
-            (None, None) => return all,
+        let ((bucket, count), rest) = match (left, right) {
+            // Mostly both have the same buckets.
+            ([x, l @ ..], [y, r @ ..]) if x.0 == y.0 => ((x.0, of(x.1, y.1)), (l, r)),
+            ([x, l @ ..], []) => ((x.0, of(x.1, 0)), (l, right)),
+            ([x, l @ ..], [y, ..]) if x.0 < y.0 => ((x.0, of(x.1, 0)), (l, right)),
+            (_, [y, r @ ..]) => ((y.0, of(0, y.1)), (left, r)),
+            ([], []) => return all,
         };
-        let is_this = |one: &&(u16, u64)| one.0 == bucket;
-        let x = left.next_if(is_this).map_or(0, |one| one.1);
-        let y = right.next_if(is_this).map_or(0, |one| one.1);
-        let count = of(x, y);
         if count > 0 {
             all.push((bucket, count));
         }
+        (left, right) = rest;
     }
 }
 

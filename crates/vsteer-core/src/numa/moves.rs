@@ -347,7 +347,7 @@ mod tests {
             others: 0.0,
         };
         let guest = |(i, (vcpus, demand, home)): (usize, &(u32, f64, usize))| Guest {
-            vm: VmId(format!("{i}")),
+            vm: VmId(format!("{i}").into()),
             name: format!("{i}"),
             vcpus: *vcpus,
             demand: *demand,

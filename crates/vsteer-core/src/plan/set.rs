@@ -161,7 +161,7 @@ pub fn steps(config: &HostConfig, settings: &[Setting]) -> Result<Vec<Step>, Fau
 
 fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault> {
     // An id first: anyone can start a process with a VM's id as its name.
-    let by_id = config.vms.iter().find(|vm| vm.id.0 == setting.vm);
+    let by_id = config.vms.iter().find(|vm| *vm.id.0 == *setting.vm);
     let mut called = config.vms.iter().filter(|vm| by_id.is_none() && vm.name == setting.vm);
     if let (Some(one), Some(other)) = (called.next(), called.next()) {
         return Err(Fault::new(FaultKind::Usage, format!("--set: several VMs are called {:?}", setting.vm))

@@ -11,7 +11,7 @@ const S: u64 = 1_000_000_000;
 fn config() -> HostConfig {
     let one = || CpuSet::single(0);
     let parts = Parts { present: one(), online: one(), allowed: one(), ..Parts::default() };
-    let vm = VmConfig::new(VmId("a".to_owned()), "a".to_owned(), 1);
+    let vm = VmConfig::new(VmId("a".into()), "a".to_owned(), 1);
     HostConfig { vms: vec![vm], ..HostConfig::new("host", "", Topology::new(parts).unwrap()) }
 }
 
@@ -33,7 +33,7 @@ fn batch(at_s: u64, ready_ns: u64) -> Batch {
         ..ThreadCounters::default()
     };
     let thread = |i| ThreadSample {
-        vm: VmId("a".to_owned()),
+        vm: VmId("a".into()),
         role: Role::Vcpu(i),
         tid: Tid(i + 1),
         last_cpu: None,

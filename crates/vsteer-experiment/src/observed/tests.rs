@@ -13,7 +13,7 @@ fn host(vms: &[(&str, u32, u32)]) -> HostConfig {
     let one = || CpuSet::single(0);
     let parts = Parts { present: one(), online: one(), allowed: one(), ..Parts::default() };
     let vm = |(name, tid, n): &(&str, u32, u32)| {
-        let mut vm = VmConfig::new(VmId((*name).to_owned()), (*name).to_owned(), 1);
+        let mut vm = VmConfig::new(VmId((*name).into()), (*name).to_owned(), 1);
         vm.threads = (0..*n)
             .map(|v| VmThread {
                 tid: Tid(tid + v),

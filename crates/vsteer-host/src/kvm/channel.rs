@@ -145,7 +145,7 @@ mod tests {
         let found = socket_of(&root, std::process::id()).unwrap();
         assert_eq!(Path::new(&found), path);
         let mut channels = Channels::default();
-        channels.open.insert(VmId("x".to_owned()), channel_of(&root, std::process::id()).unwrap());
+        channels.open.insert(VmId("x".into()), channel_of(&root, std::process::id()).unwrap());
         let (mut guest, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(guest.try_clone().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "on");

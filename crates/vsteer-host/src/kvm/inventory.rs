@@ -273,6 +273,9 @@ impl Inventory {
             let now = Instant::now();
             self.born.extend(births.into_iter().map(|birth| (birth, now)));
         }
+        if self.born.is_empty() {
+            return;
+        }
         let known: BTreeSet<u32> = self.vms.iter().map(|vm| vm.process.pid).collect();
         let unknown: BTreeSet<u32> = self.born.iter().map(|(birth, _)| birth.pid).collect();
         let unknown: Vec<u32> = unknown.difference(&known).copied().collect();
@@ -314,6 +317,9 @@ impl Inventory {
 
     /// The threads that took a vCPU's name, each once its VM is known. Some may have ended.
     pub fn born_threads(&mut self) -> Vec<(usize, Vec<Thread>)> {
+        if self.born.is_empty() {
+            return Vec::new();
+        }
         let at: BTreeMap<u32, usize> =
             self.vms.iter().enumerate().map(|(i, vm)| (vm.process.pid, i)).collect();
         let mut all: BTreeMap<usize, Vec<Thread>> = BTreeMap::new();
@@ -366,7 +372,7 @@ impl Inventory {
             };
             let process = qemus.remove(at);
             vms.push(Vm {
-                id: VmId(vm.uuid.to_ascii_lowercase()),
+                id: VmId(vm.uuid.to_ascii_lowercase().into()),
                 name: vm.name.clone(),
                 manager,
                 process,
@@ -724,19 +730,19 @@ fn unlisted_id(process: &Process) -> VmId {
         // Anybody can write a UUID on a command line; a new pod has a new one.
         Origin::Kata | Origin::Nobody => None,
     };
-    lasting.map_or_else(|| id_of(process), VmId)
+    lasting.map_or_else(|| id_of(process), |id| VmId(id.into()))
 }
 
 fn id_of(process: &Process) -> VmId {
     let vmm = if process.line.program.is_some() { "kvm" } else { "qemu" };
-    VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks))
+    VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks).into())
 }
 
 /// Does `pattern` match the VM: its id, Proxmox's number of it, its name, or a pattern in which `*` stands for any characters?
 pub fn is_named(pattern: &str, name: &str, id: &VmId) -> bool {
     let number = id.0.strip_prefix("proxmox:");
     pattern == name
-        || pattern == id.0
+        || *pattern == *id.0
         || Some(pattern) == number
         || (pattern.contains('*') && fits(pattern, name))
 }

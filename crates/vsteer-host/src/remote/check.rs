@@ -263,7 +263,7 @@ mod tests {
         let endless = Pressure { memory_full: Some(u64::MAX), ..Pressure::default() };
         assert!(batch(&thread(|_| {}), 6).unwrap_err().contains("clock"), "a clock that goes back");
         for bad in [
-            thread(|t| t.vm.0 = "x".repeat(5000)),
+            thread(|t| t.vm.0 = "x".repeat(5000).into()),
             thread(|t| t.role = Role::Vcpu(u32::MAX)),
             thread(|t| t.last_cpu = Some(u32::MAX)),
             thread(|t| t.counters.run_ns = Some(u64::MAX)),

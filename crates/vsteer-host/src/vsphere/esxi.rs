@@ -227,7 +227,7 @@ impl Esxi {
     }
 
     fn is_meant(&self, id: &VmId, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|o| *o == id.0 || o == name)
+        self.only.is_empty() || self.only.iter().any(|o| **o == *id.0 || o == name)
     }
 
     /// The samples of the last `length`, in whole intervals, at least two.

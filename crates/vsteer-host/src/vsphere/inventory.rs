@@ -253,7 +253,7 @@ fn identities(vms: &[Settings]) -> Vec<VmId> {
     vms.iter().for_each(|vm| *times.entry(vm.identity()).or_default() += 1);
     let of = |vm: &Settings| {
         let own = vm.identity();
-        VmId(if times[own] == 1 { own } else { &vm.id }.to_owned())
+        VmId(if times[own] == 1 { own } else { &vm.id }.into())
     };
     vms.iter().map(of).collect()
 }
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(t.nodes()[1].cpus, "4-7".parse().unwrap());
         assert_eq!(t.nodes()[1].memory_bytes, Some(8 << 30));
         let vm = &config.vms[0];
-        assert_eq!((vm.name.as_str(), vm.id.0.as_str(), vm.vcpu_count()), ("we <b> \"x\"", "5000-1", 4));
+        assert_eq!((vm.name.as_str(), &*vm.id.0, vm.vcpu_count()), ("we <b> \"x\"", "5000-1", 4));
         assert_eq!(vm.guest_topology, Some(GuestTopology { sockets: 2, cores: 2, threads: 1 }));
         assert_eq!(vm.threads[0].affinity, "0-1".parse().unwrap());
         let of_vsphere = vm.vsphere.as_ref().unwrap();

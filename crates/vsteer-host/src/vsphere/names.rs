@@ -175,10 +175,7 @@ mod tests {
         assert!(is_by_name(&plan));
         let now = host("esx1", &[("u1", "db", 4), ("u2", "we <b> \"x\"", 4), ("u3", "other", 2)], "vm");
         let (to, notes) = mapped(&plan, &now, &mut Kept(Some(CpuSet::single(0)))).unwrap();
-        assert_eq!(
-            (to.steps[0].vm.0.as_str(), to.id.clone(), to.scope),
-            ("u2", plan.id.clone(), Scope::Both)
-        );
+        assert_eq!((&*to.steps[0].vm.0, to.id.clone(), to.scope), ("u2", plan.id.clone(), Scope::Both));
         assert_eq!(to.steps[0].change.to_string(), "NUMA node affinity: 0 -> 1");
         assert!(to.parent.differences(&now).is_empty() && notes.len() == 1);
         let (to, notes) = mapped(&plan, &now, &mut Kept(Some(CpuSet::single(1)))).unwrap();

@@ -212,7 +212,7 @@ fn shares(place: &Place, pools: &[CpuPool]) -> Result<String, Fault> {
 
 /// The identity of a domain. Domain-0's UUID is zero on every host.
 pub fn vm_id(d: &Domain) -> VmId {
-    VmId(format!("xen:{}", d.uuid))
+    VmId(format!("xen:{}", d.uuid).into())
 }
 
 /// The number that replaces a thread id.

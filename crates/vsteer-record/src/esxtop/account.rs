@@ -64,13 +64,13 @@ fn ids(columns: &Columns) -> Vec<VmId> {
         times.iter().filter(|(_, n)| **n == 1).map(|(n, _)| (*n).to_owned()).collect();
     let of = |g: &super::columns::Group| {
         if times[g.name.as_str()] == 1 {
-            return VmId(g.name.clone());
+            return VmId(g.name.as_str().into());
         }
         let mut id = format!("{} (gid {})", g.name, g.gid);
         while !taken.insert(id.clone()) {
             id.push('\'');
         }
-        VmId(id)
+        VmId(id.into())
     };
     columns.groups.iter().map(of).collect()
 }

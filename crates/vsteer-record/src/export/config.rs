@@ -127,7 +127,7 @@ fn batch<R>(table: &str, columns: &[Column<R>], rows: &[(Stamp<'_>, Option<&R>)]
     let number =
         |get: fn(Stamp<'_>) -> u64| Arc::new(stamps().map(get).collect::<arrow_array::UInt64Array>());
     let mut all: Vec<ArrayRef> =
-        vec![number(|s| s.mono_ns), number(|s| s.unix_ns), texts(stamps().map(|s| s.vm.0.as_str()))];
+        vec![number(|s| s.mono_ns), number(|s| s.unix_ns), texts(stamps().map(|s| &*s.vm.0))];
     if table == "config" {
         all.push(texts(stamps().map(|s| s.change)));
     }

@@ -74,12 +74,12 @@ fn write_trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
         for t in &pair[1].threads {
             let Some(earlier) = before.get(&(&t.vm, t.role, t.tid)) else { continue };
             let (name, pid) = names.get(&t.vm).copied().unwrap_or((&t.vm.0, 0));
-            let process = match uuids.get(&t.vm.0) {
+            let process = match uuids.get(&*t.vm.0) {
                 Some(u) => *u,
                 None => {
                     let u = next;
                     next += 1;
-                    uuids.insert(t.vm.0.clone(), u);
+                    uuids.insert(t.vm.to_string(), u);
                     let p = Message::default()
                         .number(PROCESS_PID, u64::from(pid))
                         .bytes(PROCESS_NAME, line(name).as_bytes());

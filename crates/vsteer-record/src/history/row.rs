@@ -77,7 +77,7 @@ pub struct VmRow {
 impl VmRow {
     /// The VM's id.
     pub fn id(&self) -> VmId {
-        VmId(self.vm.clone())
+        VmId(self.vm.as_str().into())
     }
 
     /// A time of the row as a share of the observed time; `None` if it was not measured.

@@ -90,7 +90,7 @@ fn join(vms: &mut BTreeMap<u32, Vm>, survey: &Survey, pid: u32, tid: u32, index:
     let comm = &survey.threads[&tid].comm;
     let main = survey.threads.get(&pid).map_or("", |t| t.comm.as_str());
     let vm = vms.entry(pid).or_insert_with(|| Vm {
-        id: VmId(format!("{}-{pid}", kind(main, comm))),
+        id: VmId(format!("{}-{pid}", kind(main, comm)).into()),
         pid,
         accel: vcpu(comm).map(|(_, accel)| accel),
         threads: Vec::new(),
@@ -139,7 +139,7 @@ impl Vms {
             .map(|vm| VmConfig {
                 accel: vm.accel,
                 threads: vm.threads.iter().map(thread).collect(),
-                ..VmConfig::new(vm.id.clone(), vm.id.0.clone(), vm.pid)
+                ..VmConfig::new(vm.id.clone(), vm.id.to_string(), vm.pid)
             })
             .collect();
         vms.sort_by(|a, b| a.id.cmp(&b.id));
@@ -201,7 +201,7 @@ mod tests {
     fn found(threads: &[(u32, &str, Option<u32>)]) -> Vec<(String, Vec<(u32, String)>)> {
         let vms = find(&survey(threads)).vms;
         vms.iter()
-            .map(|vm| (vm.id.0.clone(), vm.threads.iter().map(|(t, r)| (*t, r.to_string())).collect()))
+            .map(|vm| (vm.id.to_string(), vm.threads.iter().map(|(t, r)| (*t, r.to_string())).collect()))
             .collect()
     }
 

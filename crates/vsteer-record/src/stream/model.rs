@@ -85,7 +85,7 @@ fn thread() -> ThreadModel {
 fn vm() -> VmModel {
     let some = Some(0.0);
     VmModel {
-        id: VmId(String::new()),
+        id: VmId(String::new().into()),
         name: String::new(),
         threads: Vec::new(),
         group: shares(),

@@ -223,7 +223,7 @@ fn a_counter_that_ends_does_not_hide_its_vm() {
     let at = column(&cells, "Vcpu(101:web-1:10100:vmx-vcpu-0:web-1)\\% Wait");
     cells[11..].iter_mut().for_each(|row| row[at] = "-0.03".to_owned());
     let saved = place.read(PLAIN.text(&cells).as_bytes()).unwrap();
-    let in_last = saved.batches[ROWS - 1].threads.iter().filter(|t| t.vm.0 == "web-1").count();
+    let in_last = saved.batches[ROWS - 1].threads.iter().filter(|t| t.vm.0 == "web-1".into()).count();
     assert_eq!(in_last, 2, "{:?}", saved.notes);
 }
 

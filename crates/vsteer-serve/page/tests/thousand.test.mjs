@@ -1,7 +1,9 @@
 // 1,000 VMs: how long do frames take while samples come, and while the reader scrolls? The stand-in makes the VMs up.
 //
-// Two bounds. The page's own CPU time for each sample and each frame does not depend on other programs. The time between frames
-// does, because they delay frames too: its 95th percentile must be within the bound in one of some windows.
+// Two bounds. The page's own CPU time for each sample and each frame depends little on other programs. A shared machine can be
+// four times as slow for minutes, so a multiple of the time that the same page takes to parse a sample is accepted too. The time
+// between frames depends on other programs, which delay frames too: its 95th percentile must be within the bound in one of some
+// windows.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -10,6 +12,8 @@ import { standIn } from './stand-in.mjs';
 
 /** The promise, ms. */
 const FRAME_MOST = 50;
+/** The same, as a multiple of the time to parse a sample. On a quiet machine a sample takes 50 to 65 of these. */
+const PARSES_MOST = 120;
 /** Windows in which other programs may disturb. */
 const WINDOWS = 4;
 
@@ -47,6 +51,17 @@ async function frames(page, ms, scroll) {
   }, { ms, scroll });
 }
 
+/** The page parses samples of 1,000 VMs: how many, and what came out of them, so that nothing is left out. */
+async function parses(page, count) {
+  return page.evaluate((count) => {
+    const row = (i) => [`00000000-0000-4000-8000-${i}`, `web-${i}`, 4, i / 7, i / 77, 0, null, i / 777, 1e5 + i, i % 9 ? null : 'pcpus_overloaded'];
+    const text = JSON.stringify({ vms: Array.from({ length: 1000 }, (_, i) => row(i)) });
+    let rows = 0;
+    for (let n = 0; n < count; n += 1) rows += JSON.parse(text).vms.length;
+    return rows;
+  }, count);
+}
+
 /** The first window within the bound, or the last one; `all` counts the frames of all windows. */
 async function quiet(page, name, ms, scroll) {
   let all = 0;
@@ -72,14 +87,18 @@ test(`the table keeps frames within ${FRAME_MOST} ms`, async () => {
   const before = await worked();
   await page.waitForTimeout(5000);
   const each = (await worked() - before) / 10;
-  console.log(`# CPU time of the page for each sample: ${each.toFixed(1)} ms`);
-  assert.ok(each <= FRAME_MOST, `${each} ms for each sample`);
+  const begunParsing = await worked();
+  assert.equal(await parses(page, 100), 100_000);
+  const parse = (await worked() - begunParsing) / 100;
+  const most = Math.max(FRAME_MOST, PARSES_MOST * parse);
+  console.log(`# CPU time of the page for each sample: ${each.toFixed(1)} ms, ${(each / parse).toFixed(0)} times that to parse it`);
+  assert.ok(each <= most, `${each} ms for each sample`);
   for (const [name, scroll] of [['samples', false], ['samples and scrolling', true]]) {
     const begun = await worked();
     const f = await quiet(page, name, 5000, scroll);
     const cpu = (await worked() - begun) / f.all;
     console.log(`# ${name}: ${cpu.toFixed(1)} ms of CPU time for each frame`);
-    assert.ok(cpu <= FRAME_MOST, `${cpu} ms for each frame`);
+    assert.ok(cpu <= most, `${cpu} ms for each frame`);
     assert.ok(f.p95 <= FRAME_MOST, `${name}: ${JSON.stringify(f)}`);
   }
   assert.deepEqual(page.errors, []);

@@ -32,7 +32,14 @@ pub struct Events {
 }
 
 fn of_vm(unix_ms: u64, kind: EventKind, vm: &VmConfig, name: &str, text: String) -> Event {
-    Event { unix_ms, kind, vm: Some(vm.id.0.clone()), name: Some(name.to_owned()), text, ..Event::default() }
+    Event {
+        unix_ms,
+        kind,
+        vm: Some(vm.id.to_string()),
+        name: Some(name.to_owned()),
+        text,
+        ..Event::default()
+    }
 }
 
 impl Events {
@@ -71,7 +78,7 @@ impl Events {
             let event = Event {
                 unix_ms,
                 kind: EventKind::FindingBegan,
-                vm: finding.vm.as_ref().map(|vm| vm.0.clone()),
+                vm: finding.vm.as_ref().map(|vm| vm.to_string()),
                 name: finding.vm.as_ref().map(|vm| config.name_of(vm)),
                 rule: Some(finding.rule.clone()),
                 text: finding.title.clone(),

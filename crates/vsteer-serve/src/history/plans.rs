@@ -83,7 +83,7 @@ fn told(journal: &Applied, unix_ms: u64, is_undone: bool, what: &str) -> Vec<Eve
     let plan = &journal.plan;
     let kind = if is_undone { EventKind::PlanUndone } else { EventKind::PlanApplied };
     let mut of_vms: BTreeMap<&str, Vec<&Step>> = BTreeMap::new();
-    plan.steps.iter().for_each(|step| of_vms.entry(step.vm.0.as_str()).or_default().push(step));
+    plan.steps.iter().for_each(|step| of_vms.entry(&*step.vm.0).or_default().push(step));
     let event = |(vm, steps): (&str, Vec<&Step>)| {
         let name = plan.called(steps[0]);
         let text = format!("Plan {} {what} VM {name:?}: {}", plan.id, changes(&steps));

@@ -67,7 +67,7 @@ pub fn of_vms(
         let limited = vm.limited().filter(|_| !of_group);
         let mut row = VmRow {
             unix_ms,
-            vm: vm.id.0.clone(),
+            vm: vm.id.to_string(),
             name: vm.name.clone(),
             vcpus: config.vm(&vm.id).map(|c| c.vcpu_count() as u64).filter(|n| *n > 0),
             samples,

@@ -43,7 +43,7 @@ impl Samples {
         let done = done.and_then(|_| self.close());
         self.unix_ms = minute_of(batch);
         self.count += 1;
-        self.spaced.see(seen.totals.shared());
+        self.spaced.see(seen.totals.shared(), &seen.blame);
         self.newest = Some(Arc::clone(seen));
         done
     }

@@ -26,7 +26,7 @@ pub(super) struct Of {
 
 /// The VM that has this id, or is called so.
 fn find(seen: &Seen, vm: &str) -> Result<VmId, Box<Response>> {
-    let id = VmId(vm.to_owned());
+    let id = VmId(vm.to_owned().into());
     if seen.config.vm(&id).is_some() {
         return Ok(id);
     }
@@ -77,7 +77,7 @@ pub(super) async fn recent(
     let name = vm.as_ref().map_or(seen.config.hostname.as_str(), |vm| seen.name(vm)).to_owned();
     let (schema, unix_ns) = ("vsteer.recent/1", seen.totals.batch().unix_ns);
     if arrow::wants(&head) {
-        let id = vm.map(|vm| vm.0).unwrap_or_default();
+        let id = vm.map(|vm| vm.to_string()).unwrap_or_default();
         let about =
             vec![("schema", schema.to_owned()), ("unix_ns", unix_ns.to_string()), ("vm", id), ("name", name)];
         let columns: Vec<_> = names.into_iter().zip(columns).collect();
@@ -130,7 +130,7 @@ const ROWS: usize = 2_000;
 /// A culprit as the page shows it: what kind it is, a key, and its name. Processes of one name are one culprit.
 fn culprit(seen: &Seen, culprit: &Culprit) -> (&'static str, String, String) {
     match culprit {
-        Culprit::Vm(vm) => ("vm", vm.0.clone(), seen.name(vm).to_owned()),
+        Culprit::Vm(vm) => ("vm", vm.to_string(), seen.name(vm).to_owned()),
         Culprit::Process { comm, container, .. } => {
             let inside = container.as_ref().map_or(String::new(), |c| format!(" ({c})"));
             ("process", format!("process:{comm}{inside}"), format!("{comm}{inside}"))

@@ -196,7 +196,7 @@ pub const METRICS: &[Metric] = &[
 fn info(seen: &View<'_>, series: &mut Series<'_>) {
     for vm in &seen.config.vms {
         let manager = manager(&vm.manager);
-        let mut labels = vec![("vm", seen.name(&vm.id)), ("id", vm.id.0.as_str()), ("manager", manager)];
+        let mut labels = vec![("vm", seen.name(&vm.id)), ("id", &*vm.id.0), ("manager", manager)];
         // A label of a manager cannot take the place of one of ours.
         let more = vm.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         labels.extend(more.filter(|(name, _)| !["vm", "id", "manager"].contains(name)));

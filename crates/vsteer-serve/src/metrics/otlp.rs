@@ -296,6 +296,7 @@ mod tests {
             names: Arc::new([(vm(), "web".to_owned())].into()),
             collector: Arc::new(Collector::new("schedstat", |_| true, "no")),
             totals: Totals::default().with(Arc::new(batch)),
+            blame: Arc::default(),
             culprits: Arc::default(),
             now: None,
             minute: None,

@@ -34,7 +34,7 @@ impl Found {
     /// The VMs that it concerns, with their names.
     pub fn vms(&self) -> BTreeMap<&VmId, &str> {
         let ids: BTreeSet<&VmId> = self.finding().all().flat_map(|f| f.vm.iter().chain(&f.vms)).collect();
-        ids.into_iter().map(|id| (id, self.names.get(id).map_or(id.0.as_str(), String::as_str))).collect()
+        ids.into_iter().map(|id| (id, self.names.get(id).map_or(&*id.0, String::as_str))).collect()
     }
 }
 
@@ -80,7 +80,7 @@ impl Message {
     pub fn body(&self, id: &str, trigger: &str, dropped: u64) -> Vec<u8> {
         let finding = self.found.finding();
         let vms = self.found.vms().into_iter().map(|(id, name)| json!({ "id": id, "name": name }));
-        let of = finding.vm.as_ref().map_or("", |vm| vm.0.as_str());
+        let of = finding.vm.as_ref().map_or("", |vm| &*vm.0);
         let (event, ended) = match self.event {
             Event::Began => ("began", None),
             Event::Test => ("test", None),

@@ -246,7 +246,11 @@ fn a_storm_fills_the_queue_and_delays_nobody() {
     let (queue, counts, stop, thread) = started(to, Duration::ZERO, QUICK);
     let mut watching = Watching(vec![(Follow::new(Filter::default()), queue, Arc::clone(&counts))]);
     let findings: Vec<Finding> = (0..1000)
-        .map(|n| Finding { rule: "limited".into(), vm: Some(VmId(n.to_string())), ..Finding::default() })
+        .map(|n| Finding {
+            rule: "limited".into(),
+            vm: Some(VmId(n.to_string().into())),
+            ..Finding::default()
+        })
         .collect();
     let names = Arc::default();
     let mut look = |s: u64, findings: &Arc<Vec<Finding>>| {

@@ -111,7 +111,7 @@ fn in_page(view: &mut View, key: KeyCode) -> bool {
 fn zoom(view: &mut View) {
     let rows = visible(view);
     if let Some((place, row)) = view.table.selected().and_then(|at| rows.get(at)) {
-        view.page = Page::Zoom(Zoom::into(*place, VmId(row.group.clone())));
+        view.page = Page::Zoom(Zoom::into(*place, VmId(row.group.clone().into())));
     }
 }
 
@@ -120,12 +120,12 @@ fn other_vm(view: &mut View, by: isize) {
     let Page::Zoom(zoom) = &view.page else { return };
     let rows = visible(view);
     let vms: Vec<usize> = (0..rows.len()).filter(|at| rows[*at].1.depth == 0).collect();
-    let is_it = |at: &usize| rows[*at].0 == zoom.place && rows[*at].1.group == zoom.vm.0;
+    let is_it = |at: &usize| rows[*at].0 == zoom.place && rows[*at].1.group == *zoom.vm.0;
     let now = vms.iter().position(is_it);
     let next = now.map_or(Some(0), |now| now.checked_add_signed(by));
     if let Some(at) = next.and_then(|next| vms.get(next)) {
         view.table.select(Some(*at));
-        view.page = Page::Zoom(Zoom::into(rows[*at].0, VmId(rows[*at].1.group.clone())));
+        view.page = Page::Zoom(Zoom::into(rows[*at].0, VmId(rows[*at].1.group.clone().into())));
     }
 }
 

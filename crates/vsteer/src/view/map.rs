@@ -178,7 +178,7 @@ fn vcpus_of(vm: &VmConfig) -> Vec<u32> {
 fn entries(view: &View) -> Vec<Entry> {
     let mut all = Vec::new();
     for (place, row) in visible(view).into_iter().filter(|(_, row)| row.depth == 0) {
-        let vm = VmId(row.group.clone());
+        let vm = VmId(row.group.clone().into());
         let config = || view.hosts[place].config.as_ref()?.vm(&vm);
         let vcpus = if view.all_expanded { config().map(vcpus_of).unwrap_or_default() } else { Vec::new() };
         let parts = vcpus.into_iter().map(|n| Entry {

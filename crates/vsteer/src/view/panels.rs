@@ -46,9 +46,9 @@ pub(super) fn draw_chooser(f: &mut Frame<'_>, view: &View, at: usize) {
 pub(super) fn settings(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
     let Some((place, row)) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
     let host = &view.hosts[*place];
-    let of_vm = |m: &HostModel| m.vms.iter().find(|v| v.id.0 == row.group).map(|v| one_line(&v.name));
+    let of_vm = |m: &HostModel| m.vms.iter().find(|v| *v.id.0 == *row.group).map(|v| one_line(&v.name));
     let name = host.model.as_ref().and_then(of_vm).unwrap_or_else(|| one_line(&row.group));
-    let config = host.config.as_ref().and_then(|config| config.vm(&VmId(row.group.clone())));
+    let config = host.config.as_ref().and_then(|config| config.vm(&VmId(row.group.clone().into())));
     let settings = config.map_or_else(Vec::new, |vm| vm.settings());
     let line = |(what, is): &(&str, String)| Line::from(format!("  {what:<26} {}", one_line(is)));
     std::iter::once(Line::from(format!("Settings of {name}:"))).chain(settings.iter().map(line)).collect()
@@ -58,7 +58,7 @@ pub(super) fn settings(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
 pub(super) fn blame(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
     let Some((place, row)) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
     let Some(model) = &view.hosts[*place].model else { return Vec::new() };
-    let id = VmId(row.group.clone());
+    let id = VmId(row.group.clone().into());
     let Some(culprits) = culprits(model, &id) else {
         return vec![Line::from("this collector does not measure blame")];
     };
@@ -73,7 +73,7 @@ pub(super) fn blame(view: &View, rows: &[Placed]) -> Vec<Line<'static>> {
 
 /// Who made a VM wait, and for which share of a pCPU; the largest share first. `None`: not measured.
 pub(super) fn culprits(model: &HostModel, vm: &VmId) -> Option<Vec<(f64, String)>> {
-    let name = |id: &VmId| model.vm(id).map_or_else(|| id.0.clone(), |v| v.name.clone());
+    let name = |id: &VmId| model.vm(id).map_or_else(|| id.0.clone(), |v| v.name.clone().into());
     let who = |culprit: &Culprit| match culprit {
         Culprit::Vm(id) => format!("VM {}", name(id)),
         Culprit::Process { comm, pid, container } => {

@@ -163,7 +163,7 @@ fn line(view: &View, (place, r): &Placed, shown: &[usize]) -> Cells<'static> {
     let host_name = view.is_several().then_some(of_host);
     let values = shown.iter().map(|i| format!("{:>9}", r.cell(*i)));
     let trend = view.trend_fits.then(|| match r.depth {
-        0 => host.past.sparkline(&VmId(r.group.clone()), view.look.trend_full(), view.look.ascii),
+        0 => host.past.sparkline(&VmId(r.group.clone().into()), view.look.trend_full(), view.look.ascii),
         _ => String::new(),
     });
     let cells: Vec<String> =

@@ -194,7 +194,7 @@ fn a_double_click_shows_one_vm() {
     click(&mut view, MouseButton::Right, 2, begin + ms(1000));
     click(&mut view, MouseButton::Left, 2, begin + ms(1100));
     click(&mut view, MouseButton::Left, 2, begin + ms(1200));
-    assert!(matches!(&view.page, Page::Zoom(zoom) if zoom.vm.0 == "web"));
+    assert!(matches!(&view.page, Page::Zoom(zoom) if zoom.vm.0 == "web".into()));
 }
 
 #[test]

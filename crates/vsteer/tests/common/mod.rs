@@ -17,7 +17,7 @@ fn host() -> HostConfig {
 pub fn plan(title: &str, name: &str, how: How, on: Option<&str>, (from, to): (&str, &str)) -> Plan {
     let knob = Box::new(Knob { name: name.into(), how, on: on.map(str::to_owned) });
     let change = Change::Knob(HostKnob { knob, from: from.into(), to: to.into() });
-    let vm = VmId(format!("knob:{name}"));
+    let vm = VmId(format!("knob:{name}").into());
     let step = Step { vm, vm_name: "host".into(), change, reason: String::new() };
     let forecast = Forecast { method: "none".into(), vms: Vec::new() };
     Plan::new(host(), title.into(), vec![step], Scope::Live, forecast)

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 fn flow_of(tid: u32, demand: f64, weight: f64, allowed: &str) -> Flow {
     Flow {
-        vm: VmId(tid.to_string()),
+        vm: VmId(tid.to_string().into()),
         tid: Tid(tid),
         role: Role::Vcpu(0),
         demand,

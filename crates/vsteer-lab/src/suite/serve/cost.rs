@@ -29,7 +29,7 @@ pub const CASE: Case = Case {
     name: "serve-cost",
     doc: "the service beside 200 VMs of 8 vCPUs: CPU time, memory, scrapes, and hostile clients",
     in_test: true,
-    minutes: Minutes::new(1.7, 3.0),
+    minutes: Minutes::new(1.7, 4.2),
     beside: false,
     run,
 };
@@ -69,13 +69,16 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     }
     let _counts = BpfStats::on()?;
     let service = Service::start(bench)?;
-    wait("letting the service observe", Duration::from_secs(8))?;
+    // In its first minute it judges over a shorter time, which costs less.
+    let warm = if bench.full { 75 } else { 8 };
+    wait("letting the service observe", Duration::from_secs(warm))?;
     let mut findings = Findings::default();
     let (cost, bare) = service.costs(bench, &vms, &mut findings)?;
     let scraped = service.scraped(bench, bare, &mut findings)?;
     service.at_once(&mut findings)?;
     service.hostile(&mut findings)?;
-    findings.figures = json!({ "core": cost, "bare_exporter": bare, "scrape": scraped });
+    let bytes = service.memory(&mut findings)?;
+    findings.figures = json!({ "core": cost, "bare_exporter": bare, "scrape": scraped, "bytes": bytes });
     Ok(findings)
 }
 
@@ -168,7 +171,7 @@ impl Service {
         ask(self.connect_by_address()?, &format!("{SCRAPES}Authorization: Bearer {TOKEN}\r\n\r\n"))
     }
 
-    /// CPU time, with a scrape every ten seconds, of the service and of a bare exporter, as parts of a core; and memory.
+    /// CPU time, with a scrape every ten seconds, of the service and of a bare exporter, as parts of a core.
     fn costs(&self, bench: &Bench, vms: &[StandIn], findings: &mut Findings) -> Result<(f64, f64), Fault> {
         let seconds = if bench.full { 60 } else { 20 };
         let (begun, start_ns, bpf) = (Instant::now(), cpu_ns(self.pid())?, programs(self.pid()));
@@ -199,13 +202,21 @@ impl Service {
                 100.0 * bare
             ),
         );
+        Ok((core, bare))
+    }
+
+    /// The most memory that it had so far.
+    fn memory(&self, findings: &mut Findings) -> Result<u64, Fault> {
         let bytes = memory(self.pid(), "VmHWM")?;
         findings.claim(
-            format!("it takes at most {} MB", BYTES / 1_000_000),
+            format!(
+                "it takes at most {} MB, also for clients that come at once or by the thousand",
+                BYTES / 1_000_000
+            ),
             bytes <= BYTES,
             format!("{:.0} MB", bytes as f64 / 1e6),
         );
-        Ok((core, bare))
+        Ok(bytes)
     }
 
     /// Scrapes of ten samples, one each; a bare exporter takes `bare` seconds.

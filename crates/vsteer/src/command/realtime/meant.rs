@@ -66,7 +66,7 @@ impl<'a> Meant<'a> {
     /// The person whose process has a name or id that the user gave, without proof that it is that VM.
     fn poser(&self, pid: u32, name: &str, id: &VmId, manager: &Manager) -> Option<u32> {
         let listed = matches!(manager, Manager::Libvirt(uri) if !uri.is_empty());
-        if listed || !self.has(name, id) || (self.names.contains(&id.0) && is_of_process(id)) {
+        if listed || !self.has(name, id) || (self.names.iter().any(|n| **n == *id.0) && is_of_process(id)) {
             return None;
         }
         let user = task::user(&self.root, pid)?;
@@ -78,7 +78,7 @@ impl<'a> Meant<'a> {
     /// # Errors
     /// `Usage`, with the ids of those that have it.
     pub fn need_distinct(&self, config: &HostConfig) -> Result<(), Fault> {
-        for name in self.names.iter().filter(|name| config.vm(&VmId((*name).clone())).is_none()) {
+        for name in self.names.iter().filter(|name| config.vm(&VmId((*name).clone().into())).is_none()) {
             let real = |vm: &&VmConfig| self.poser(vm.pid, &vm.name, &vm.id, &vm.manager).is_none();
             let called: Vec<&VmConfig> =
                 config.vms.iter().filter(|vm| vm.name == *name).filter(real).collect();
@@ -118,7 +118,7 @@ mod tests {
         let host = host();
         let (of_nobody, listed) =
             (Manager::Libvirt(String::new()), Manager::Libvirt("qemu:///system".to_owned()));
-        let (uuid, by_process) = (VmId(UUID.to_owned()), VmId("qemu:71:1".to_owned()));
+        let (uuid, by_process) = (VmId(UUID.to_owned().into()), VmId("qemu:71:1".to_owned().into()));
         for (given, id, manager, trusted, poser) in [
             ("bank", &uuid, &of_nobody, None, true),
             ("b*", &uuid, &of_nobody, None, true),
