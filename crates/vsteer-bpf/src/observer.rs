@@ -102,7 +102,7 @@ pub struct Observer {
     free: Vec<u32>,
     births: Births,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
-    copies: RefCell<[Slots; 2]>,              // what the next copies overwrite
+    copy: RefCell<Slots>,                     // what the next copy overwrites
     ended: RefCell<BTreeSet<u32>>, // slots whose thread has ended, and whose last counts were handed out
     traces: Arc<Mutex<Reader>>,
     keeper: Keeper,
@@ -193,7 +193,7 @@ impl Observer {
             free: (0..limits.threads).rev().collect(),
             births,
             told: RefCell::default(),
-            copies: RefCell::default(),
+            copy: RefCell::default(),
             ended: RefCell::default(),
             traces,
             keeper,
@@ -468,31 +468,37 @@ impl Observer {
     /// the quickest of some tries is taken. Copies overwrite earlier ones, because the kernel clears new memory page by page,
     /// which would slow the copy down.
     fn copy(&self) -> Slots {
-        let [mut other, mut quickest] = self.copies.take();
+        let mut quickest = self.copy.take();
+        // Few are repeated, so only the quickest one's memory is kept.
+        let mut other = Slots::default();
         let mut least = u64::MAX;
         for _ in 0..COPY_TRIES {
-            other.slots.resize_with(self.watched.len(), || (0, Slot::zeroed()));
+            let next = if least == u64::MAX { &mut quickest } else { &mut other };
             let ran_ns = thread_cpu_ns();
-            other.mono_ns = now_ns();
-            let mut copied = 0;
-            for slot in self.watched.keys() {
-                let (of, copy) = &mut other.slots[copied];
-                *of = *slot;
-                copied += usize::from(self.slots.whole_into(*slot, copy));
-            }
-            other.slots.truncate(copied);
-            let took = now_ns() - other.mono_ns;
+            self.copy_into(next);
+            let took = now_ns() - next.mono_ns;
             let lost = took.saturating_sub(thread_cpu_ns() - ran_ns);
-            if took < least {
-                least = took;
+            if least != u64::MAX && took < least {
                 std::mem::swap(&mut quickest, &mut other);
             }
+            least = least.min(took);
             if lost < COPY_LOST_NS && took < COPY_LONG_NS + COPY_PER_SLOT_NS * self.watched.len() as u64 {
                 break;
             }
         }
-        self.copies.replace([Slots::default(), other]);
         quickest
+    }
+
+    fn copy_into(&self, copy: &mut Slots) {
+        copy.slots.resize_with(self.watched.len(), || (0, Slot::zeroed()));
+        copy.mono_ns = now_ns();
+        let mut copied = 0;
+        for slot in self.watched.keys() {
+            let (of, to) = &mut copy.slots[copied];
+            *of = *slot;
+            copied += usize::from(self.slots.whole_into(*slot, to));
+        }
+        copy.slots.truncate(copied);
     }
 
     /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
@@ -555,7 +561,7 @@ impl Observer {
         }
         let charges = traces.read(&copied, mono_ns);
         drop(traces);
-        self.copies.borrow_mut()[0] = copy;
+        self.copy.replace(copy);
         reading.blame = charges
             .into_iter()
             .filter_map(|(slot, cause, ns)| {

@@ -54,8 +54,8 @@ impl Forecasts {
     /// settings.
     pub async fn plan(&self, seen: &Seen, settings: Vec<set::Setting>) -> Result<Planned, Fault> {
         let minute = seen.minute.clone().ok_or_else(|| {
-            Fault::new(FaultKind::NothingThere, "a plan needs the samples of ten seconds")
-                .help("try again in ten seconds")
+            Fault::new(FaultKind::NothingThere, "a plan needs the samples of 15 seconds")
+                .help("try again in 15 seconds")
         })?;
         let asked = !settings.is_empty();
         if let Some(kept) = self.kept(&minute).filter(|_| !asked) {

@@ -8,7 +8,7 @@
 //! files     tokens and certificates        textfile  metrics for node_exporter
 //! own       what the service costs         print     manual page and completions
 //! history   rows of minutes and hours      forecasts  plans and what-if questions
-//! spaced    samples ten seconds apart
+//! spaced    samples 15 seconds apart
 //! live      what the page hears           ring      the last 15 minutes
 //! triggers  tells others of findings      deliveries  what became of that
 //! memory    freed memory is kept

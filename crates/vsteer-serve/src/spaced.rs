@@ -1,4 +1,4 @@
-//! Samples ten seconds apart, for a model over a minute: counters are cumulative, so the samples in between add nothing but what
+//! Samples 15 seconds apart, for a model over a minute: counters are cumulative, so the samples in between add nothing but what
 //! they blame.
 //!
 //! A host that starts many processes blames thousands of them in a minute. So blame is kept as sums, of which each VM has a
@@ -11,7 +11,7 @@ use vsteer_core::model::{HostModel, derive_blaming};
 use vsteer_core::nouns::{Batch, BlameSample, Collector, Culprit, HostConfig, VmId};
 
 /// A step of the wall clock. The first sample of each is kept, so all that keep samples keep the same ones.
-const STEP_NS: u64 = 10_000_000_000;
+const STEP_NS: u64 = 15_000_000_000;
 /// Culprits of a VM in one step. Above it, processes of one name become one.
 const MOST: usize = 64;
 
@@ -168,10 +168,10 @@ mod tests {
         };
         let mut all = Spaced::default();
         let blamed = |s: u64| [blame(Culprit::Placement, 10_i64.pow(s as u32 % 10))];
-        let kept: Vec<bool> = [0, 3, 11, 12].map(|s| all.see(&batch(s), &blamed(s))).into();
+        let kept: Vec<bool> = [0, 3, 21, 22].map(|s| all.see(&batch(s), &blamed(s))).into();
         assert_eq!(kept, [true, false, true, false]);
         assert_eq!(sums(all.kept()), [1, 1_010]);
-        let closed = all.close(&batch(12));
+        let closed = all.close(&batch(22));
         assert_eq!(sums(&closed), [1, 1_010, 100]);
         assert_eq!(sums(all.kept()), [0], "the next one begins where this one ended");
     }
@@ -187,11 +187,11 @@ mod tests {
             }
             all.kept().batches().iter().map(|batch| batch.mono_ns / 1_000_000_000).collect()
         };
-        assert_eq!(kept(&mut (0..=123)), [60, 70, 80, 90, 100, 110, 120]);
+        assert_eq!(kept(&mut (0..=123)), [60, 75, 90, 105, 120]);
         assert_eq!(kept(&mut (0..=20).map(|n| 20 * n)), [340, 360, 380, 400]);
         assert_eq!(kept(&mut (0..=9).map(|n| 60 * n)), [480, 540]);
         assert_eq!(kept(&mut [0, 10, 20, 500].into_iter()), [20, 500], "a gap");
-        assert_eq!(kept(&mut [0, 10].into_iter()), [0, 10]);
+        assert_eq!(kept(&mut [0, 15].into_iter()), [0, 15]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-// What the page knows: the newest sample, and the answers that change every ten seconds. Views read it, and hear of
+// What the page knows: the newest sample, and the answers that change every 15 seconds. Views read it, and hear of
 // each change.
 
 import { get } from './service';

@@ -24,7 +24,7 @@ pub(super) async fn plan(State(answers): State<Answers>, RawQuery(query): RawQue
         Err(fault) => return refused(&fault),
     };
     if seen.minute.is_none() && settings.is_empty() {
-        let note = "a plan needs the samples of ten seconds";
+        let note = "a plan needs the samples of 15 seconds";
         return with_head(PATH, &seen, json!({ "plan": null, "steps": [], "note": note, "command": null }));
     }
     match source.forecasts.plan(&seen, settings).await {

@@ -36,7 +36,7 @@ const ALL: &[Answer] = &[
     },
     Answer {
         path: "/minute",
-        about: "the model over the last minute; null during the first ten seconds",
+        about: "the model over the last minute; null during the first 15 seconds",
         of: |seen| json!({ "model": seen.minute.as_deref() }),
         model: Some(|seen| seen.minute.as_deref()),
     },
@@ -66,7 +66,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("/recent?vm=NAME", "the last 15 minutes of a VM, sample by sample; without vm those of the host"),
     (
         "/plan?set=VM:weight=200",
-        "the plan for the last minute with its forecast, null during the first ten seconds; with set (repeatable) the forecast of that change. Nothing is changed",
+        "the plan for the last minute with its forecast, null during the first 15 seconds; with set (repeatable) the forecast of that change. Nothing is changed",
     ),
     ("/live", "one event for each sample, as server-sent events"),
 ];

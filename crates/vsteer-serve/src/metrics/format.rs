@@ -75,7 +75,8 @@ impl Format {
 /// Never: writing into memory does not fail.
 pub fn render(seen: &Arc<Seen>, metrics: &'static [&'static [Metric]], format: Format) -> Vec<u8> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Exposition { seen: Arc::clone(seen), metrics }));
+    let with_native = format == Format::Protobuf;
+    registry.register_collector(Box::new(Exposition { seen: Arc::clone(seen), metrics, with_native }));
     let mut out = String::new();
     match format {
         Format::Text => prometheus_text::encode(&mut out, &registry).expect("a string takes all"),
@@ -91,17 +92,28 @@ pub fn render(seen: &Arc<Seen>, metrics: &'static [&'static [Metric]], format: F
 struct Exposition {
     seen: Arc<Seen>,
     metrics: &'static [&'static [Metric]],
+    /// With native histograms, which text does not have.
+    with_native: bool,
 }
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let view = View::of(&self.seen);
-        self.metrics.iter().copied().flatten().try_for_each(|metric| one(&view, metric, &mut encoder))
+        self.metrics
+            .iter()
+            .copied()
+            .flatten()
+            .try_for_each(|metric| one(&view, metric, self.with_native, &mut encoder))
     }
 }
 
 /// One metric. Without a series nothing of it is written.
-fn one(view: &View<'_>, metric: &Metric, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+fn one(
+    view: &View<'_>,
+    metric: &Metric,
+    with_native: bool,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), std::fmt::Error> {
     let unit = (!metric.unit.is_empty()).then(|| match metric.unit {
         "seconds" => Unit::Seconds,
         "bytes" => Unit::Bytes,
@@ -127,7 +139,7 @@ fn one(view: &View<'_>, metric: &Metric, encoder: &mut DescriptorEncoder<'_>) ->
                 });
             },
             histogram: &mut |labels, h| {
-                add(&|family| encode_histogram(&mut family.encode_family(&labels)?, h));
+                add(&|family| encode_histogram(&mut family.encode_family(&labels)?, h, with_native));
             },
         },
     );
@@ -158,7 +170,11 @@ impl<'e> Family<'e, '_> {
 fn encode_histogram(
     encoder: &mut prometheus_client::encoding::MetricEncoder<'_>,
     h: &Histogram,
+    with_native: bool,
 ) -> Result<(), std::fmt::Error> {
+    if !with_native {
+        return encoder.encode_histogram::<NoLabelSet>(sum_s(h), h.total(), &classic(h), None);
+    }
     let (spans, deltas) = native(h);
     let none = NativeHistogramBuckets { spans: &[], deltas: &[] };
     let native = NativeHistogram {
@@ -193,13 +209,13 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct One(Histogram);
+    struct One(Histogram, bool);
 
     impl Collector for One {
         fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
             let unit = Unit::Seconds;
             let mut family = encoder.encode_descriptor("t", "A time", Some(&unit), MetricType::Histogram)?;
-            encode_histogram(&mut family.encode_family(&[("vm", "web")])?, &self.0)
+            encode_histogram(&mut family.encode_family(&[("vm", "web")])?, &self.0, self.1)
         }
     }
 
@@ -210,12 +226,15 @@ mod tests {
         let h = times_ns.iter().fold(Histogram::default(), |all, ns| {
             all.merged(&Histogram { counts: vec![(Histogram::bucket_of(*ns), 1)] })
         });
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(One(h.clone())));
+        let registry = |with_native| {
+            let mut registry = Registry::default();
+            registry.register_collector(Box::new(One(h.clone(), with_native)));
+            registry
+        };
         let (mut plain, mut open) = (String::new(), String::new());
-        prometheus_text::encode(&mut plain, &registry).unwrap();
-        text::encode(&mut open, &registry).unwrap();
-        let protobuf = prometheus_protobuf::encode_to_vec(&registry).unwrap();
+        prometheus_text::encode(&mut plain, &registry(false)).unwrap();
+        text::encode(&mut open, &registry(false)).unwrap();
+        let protobuf = prometheus_protobuf::encode_to_vec(&registry(true)).unwrap();
         let of = "t_seconds{vm=\"web\"}".parse().unwrap();
         let read = |page: &[u8]| vsteer_record::prometheus::between("", page, &of, None).unwrap().counted;
         for (page, is_native) in [(plain.as_bytes(), false), (open.as_bytes(), false), (&protobuf, true)] {

@@ -7,13 +7,14 @@ use vsteer_core::nouns::{
 };
 
 /// The states of a vCPU, by their counters. `wait` stands for ready and limited where these are not told apart.
-const STATES: [(&str, &str); 6] = [
-    ("run_ns", "run"),
-    ("ready_ns", "ready"),
-    ("limited_ns", "limited"),
-    ("costop_ns", "costop"),
-    ("blocked_ns", "blocked"),
-    ("wait_ns", "wait"),
+type Get = fn(&ThreadCounters) -> Option<u64>;
+const STATES: [(Get, &str); 6] = [
+    (|c| c.run_ns, "run"),
+    (|c| c.ready_ns, "ready"),
+    (|c| c.limited_ns, "limited"),
+    (|c| c.costop_ns, "costop"),
+    (|c| c.blocked_ns, "blocked"),
+    (|c| c.wait_ns, "wait"),
 ];
 
 pub const METRICS: &[Metric] = &[
@@ -42,8 +43,9 @@ pub const METRICS: &[Metric] = &[
         kind: Counter,
         of: |seen, series| {
             let parts = ["lag_ns", "waking_ns", "overlap_ns", "exit_ns", "halt_poll_ns"];
+            let counters: Vec<_> = COUNTERS.iter().filter(|counter| parts.contains(&counter.name)).collect();
             each_vcpu(seen, &mut |vm, vcpu, c| {
-                for counter in COUNTERS.iter().filter(|counter| parts.contains(&counter.name)) {
+                for counter in &counters {
                     let part = counter.name.trim_end_matches("_ns");
                     let labels = [("vm", vm), ("vcpu", vcpu), ("part", part)];
                     (counter.get)(c).iter().for_each(|ns| series.add_ns(&labels, *ns));
@@ -226,14 +228,16 @@ pub(super) fn each_vcpu(seen: &View<'_>, of: &mut dyn FnMut(&str, &str, &ThreadC
 }
 
 fn states(series: &mut Series<'_>, labels: &[(&str, &str)], counters: &ThreadCounters) {
-    for (counter, state) in STATES {
+    let mut labels = [labels, &[("state", "")]].concat();
+    for (get, state) in STATES {
         // Where ready is measured, wait says nothing more.
-        if counter == "wait_ns" && counters.ready_ns.is_some() {
+        if state == "wait" && counters.ready_ns.is_some() {
             continue;
         }
-        let row = COUNTERS.iter().find(|row| row.name == counter).expect("states are counters");
-        let labels = [labels, &[("state", state)]].concat();
-        (row.get)(counters).iter().for_each(|ns| series.add_ns(&labels, *ns));
+        if let (Some(ns), Some(last)) = (get(counters), labels.last_mut()) {
+            last.1 = state;
+            series.add_ns(&labels, ns);
+        }
     }
 }
 

@@ -57,18 +57,14 @@ pub(super) fn sum_s(h: &Histogram) -> f64 {
 
 /// Classic buckets: upper edge in s, and how many times are below it and above the one before.
 pub(super) fn classic(h: &Histogram) -> Vec<(f64, u64)> {
-    let total = h.total();
-    let mut below = 0;
-    let edges = CLASSIC.map(|power| 1_u64 << (2 * power));
-    let mut all: Vec<(f64, u64)> = edges
-        .map(|ns| {
-            let until = total - h.from_edge(ns);
-            let own = until - below;
-            below = until;
-            (ns as f64 / NS, own)
-        })
-        .collect();
-    all.push((f64::INFINITY, total - below));
+    let edges_ns = || CLASSIC.map(|power| 1_u64 << (2 * power));
+    let mut all: Vec<(f64, u64)> = edges_ns().map(|ns| (ns as f64 / NS, 0)).collect();
+    all.push((f64::INFINITY, 0));
+    for (bucket, count) in &h.counts {
+        let from_ns = Histogram::lower_edge_ns(*bucket);
+        let below = edges_ns().filter(|ns| *ns <= from_ns).count();
+        all[below].1 += count;
+    }
     all
 }
 

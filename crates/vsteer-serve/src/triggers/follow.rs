@@ -1,7 +1,7 @@
 //! Which findings begin and end for a trigger?
 //!
 //! A finding begins once it was found without a gap for as long as the trigger demands. It ends when it was absent for
-//! [`ENDS_AFTER_NS`], so that a finding near its threshold does not begin every ten seconds. Its identity is its rule and its VM.
+//! [`ENDS_AFTER_NS`], so that a finding near its threshold does not begin again and again. Its identity is its rule and its VM.
 //! A trigger tells the end of a finding only if it took the begin. Times are those of samples: while no sample is taken,
 //! nothing begins or ends.
 
@@ -14,7 +14,7 @@ use vsteer_core::nouns::VmId;
 
 /// How long a finding must be absent to have ended, ns.
 pub const ENDS_AFTER_NS: u64 = 60_000_000_000;
-/// And after this number of looks: they are ten seconds apart, or an interval if that is longer.
+/// And after this number of looks: they are some seconds apart, or an interval if that is longer.
 const ENDS_AFTER_LOOKS: u32 = 2;
 
 /// What a trigger wants to hear of.

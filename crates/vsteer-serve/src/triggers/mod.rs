@@ -6,7 +6,7 @@
 //! command   runs a program                    trial    `--try-trigger`
 //! ```
 //!
-//! The thread of the server looks at the findings, every ten seconds. It never waits: a message goes into a queue or is dropped.
+//! The thread of the server looks at the findings whenever they were judged. It never waits: a message goes into a queue or is dropped.
 //! Each trigger has a thread of its own, which delivers. Those threads have no capability and can write no file, and neither can
 //! the commands that they run. The thread that observes knows nothing of all this.
 

@@ -84,7 +84,7 @@ export function blameView(store: Store): View {
     const none = (text: string) => content.replaceChildren(h('p', { class: 'empty' }, text));
     if (!answer.ok) none(answer.why);
     else if (answer.data.missing) none(`Blame is not measured: ${answer.data.missing}.`);
-    else if (!answer.data.blame) none('The first values come ten seconds after the start of the service.');
+    else if (!answer.data.blame) none('The first values come 15 seconds after the start of the service.');
     else if (answer.data.blame.length === 0) none('No VM waited in the last minute.');
     else draw(answer.data.blame);
   };

@@ -37,7 +37,7 @@ export function findingsView(store: Store): View {
       const open = new Set([...list.querySelectorAll('article:has(> details[open])')].map((a) => a.getAttribute('data-rule')));
       if (store.findingsKnown) shown = store.findings;
       list.replaceChildren(...(store.findings.length > 0 ? store.findings.map((f, i) => findingCard(store, f, i + 1)) : [
-        h('p', { class: 'empty' }, store.findingsKnown ? 'Nothing was found in the last minute.' : 'vsteer looks at the last minute. The first findings come after ten seconds.')]));
+        h('p', { class: 'empty' }, store.findingsKnown ? 'Nothing was found in the last minute.' : 'vsteer looks at the last minute. The first findings come after 15 seconds.')]));
       for (const article of list.querySelectorAll('article')) {
         const details = article.querySelector(':scope > details');
         if (open.has(article.getAttribute('data-rule'))) details?.setAttribute('open', '');

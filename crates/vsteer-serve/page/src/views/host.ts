@@ -137,7 +137,7 @@ class HostView implements View {
     const worst = store.findings.filter((f) => f.loss_pcpus > 0 || f.vm !== null).slice(0, 3);
     this.findings.replaceChildren(...worst.map((f) => h('li', {},
       h('a', { href: '#/findings' }, f.title), f.loss_pcpus > 0 ? h('span', { class: 'loss' }, `${pcpus(f.loss_pcpus)} pCPUs`) : null)));
-    setText(this.noFindings, !store.findingsKnown ? 'vsteer looks at the last minute. The first findings come after ten seconds.' :
+    setText(this.noFindings, !store.findingsKnown ? 'vsteer looks at the last minute. The first findings come after 15 seconds.' :
       worst.length === 0 ? 'Nothing was found in the last minute.' : '');
     this.noFindings.hidden = worst.length > 0;
   }

@@ -230,7 +230,7 @@ class VmView implements View {
     }
     const why = vm.missing['blame'];
     parts.culprits.replaceChildren(vm.blame?.length ? culpritList(store, vm.blame, vm.id)
-      : empty(why ? `Not measured: ${why}.` : vm.blame ? 'This VM did not wait in the last minute.' : 'The first values come ten seconds after the start of the service.'));
+      : empty(why ? `Not measured: ${why}.` : vm.blame ? 'This VM did not wait in the last minute.' : 'The first values come 15 seconds after the start of the service.'));
     parts.findings.replaceChildren(...(vm.findings.length > 0 ? vm.findings.map((f) => findingCard(store, f)) : [empty('No finding of the last minute concerns this VM.')]));
     if (vm.config) this.whatIf.show(vm.config);
     parts.facts.replaceChildren(vm.config ? facts(vm.config) : empty('The settings of this VM are not known.'));
