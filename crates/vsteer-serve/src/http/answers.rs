@@ -77,8 +77,9 @@ fn body(
     compat: bool,
 ) -> Arc<Vec<u8>> {
     let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
-    if !rendered.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, seen)) {
-        *rendered = Rendered { of: Some(Arc::clone(seen)), by_form: BTreeMap::new() };
+    let newest = Arc::downgrade(seen);
+    if !rendered.of.ptr_eq(&newest) {
+        *rendered = Rendered { of: newest, by_form: BTreeMap::new() };
     }
     if let Some(body) = rendered.by_form.get(&(format, gzip)) {
         return Arc::clone(body);

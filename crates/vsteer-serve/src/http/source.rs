@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::watch;
 
 /// What the observer tells, and how it is answered.
@@ -33,7 +33,8 @@ pub struct Source {
 /// The expositions of one sample, by form and compression: a hundred scrapes at once cost one.
 #[derive(Default)]
 pub(super) struct Rendered {
-    pub(super) of: Option<Arc<Seen>>,
+    /// Weak, so that an old sample does not stay in memory until the next scrape.
+    pub(super) of: Weak<Seen>,
     pub(super) by_form: BTreeMap<(Format, bool), Arc<Vec<u8>>>,
 }
 

@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use vsteer_core::nouns::Histogram;
 
 /// A form of the exposition.
@@ -77,7 +78,12 @@ pub fn render(seen: &Arc<Seen>, metrics: &'static [&'static [Metric]], format: F
     let mut registry = Registry::default();
     let with_native = format == Format::Protobuf;
     registry.register_collector(Box::new(Exposition { seen: Arc::clone(seen), metrics, with_native }));
+    // Growing by doubling would leave holes of megabytes in memory.
+    static LENGTH: AtomicUsize = AtomicUsize::new(0);
     let mut out = String::new();
+    if format != Format::Protobuf {
+        out.reserve(LENGTH.load(Ordering::Relaxed) / 8 * 9);
+    }
     match format {
         Format::Text => prometheus_text::encode(&mut out, &registry).expect("a string takes all"),
         Format::OpenMetrics => text::encode(&mut out, &registry).expect("a string takes all"),
@@ -85,6 +91,7 @@ pub fn render(seen: &Arc<Seen>, metrics: &'static [&'static [Metric]], format: F
             return prometheus_protobuf::encode_to_vec(&registry).expect("memory takes all");
         }
     }
+    LENGTH.fetch_max(out.len(), Ordering::Relaxed);
     out.into_bytes()
 }
 
