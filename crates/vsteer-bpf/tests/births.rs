@@ -29,6 +29,10 @@ fn ran_ms() -> f64 {
     t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
 }
 
+/// The kernel reads its clock earlier in a switch than the observer does, and a thread reads the clock before it sleeps. In
+/// between the hypervisor of a shared machine may take the pCPU.
+const SWITCH_MS: f64 = 1.0;
+
 /// A thread that takes this name, computes and sleeps as long, and has ended when this returns.
 fn lived(name: &CStr) -> Lived {
     let live = || {
@@ -41,7 +45,10 @@ fn lived(name: &CStr) -> Lived {
         let tid = Tid(gettid().as_raw_nonzero().get() as u32);
         Lived { tid, elapsed_ms: begun.elapsed().as_secs_f64() * 1e3, ran_ms: ran_ms() - ran_before }
     };
-    std::thread::scope(|scope| scope.spawn(live).join().unwrap())
+    let lived = std::thread::scope(|scope| scope.spawn(live).join().unwrap());
+    // A thread is joined before it gives up its pCPU for the last time.
+    std::thread::sleep(Duration::from_millis(5));
+    lived
 }
 
 #[test]
@@ -49,7 +56,8 @@ fn lived(name: &CStr) -> Lived {
 fn a_thread_is_counted_since_it_has_a_vcpus_name() {
     let mut observer = common::observer(vsteer_bpf::Options::default());
     let other = lived(c"worker").tid;
-    for (name, vcpu) in [(c"CPU 3/KVM", 3), (c"fc_vcpu 0", 0), (c"crosvm_vcpu1", 1), (c"vcpu12", 12)] {
+    let all = [(c"CPU 3/KVM", 3), (c"fc_vcpu 0", 0), (c"crosvm_vcpu1", 1), (c"vcpu12", 12)];
+    for (before, (name, vcpu)) in all.into_iter().enumerate() {
         let Lived { tid, elapsed_ms, ran_ms } = lived(name);
         let births = observer.births().unwrap();
         let birth = births.iter().find(|b| b.tid == tid).unwrap_or_else(|| panic!("{name:?}: {births:?}"));
@@ -61,21 +69,31 @@ fn a_thread_is_counted_since_it_has_a_vcpus_name() {
         let vm = VmId(format!("short-{vcpu}").into());
         let watched = Watched { vm: vm.clone(), role: Role::Vcpu(vcpu), tid, affinity: CpuSet::default() };
         observer.watch_more(&[watched]).unwrap();
-        let counts = |observer: &vsteer_bpf::Observer| {
-            let reading = observer.read().unwrap();
-            assert_eq!(reading.surprises, 0);
-            let charged: i64 = reading.blame.iter().filter(|b| b.victim == vm).map(|b| b.ns).sum();
-            reading.threads.into_iter().find(|t| t.vm == vm).map(|t| (t.counters, charged))
+        let of_vm = |reading: &vsteer_bpf::Reading| {
+            // The kernel skips a program that an interrupt would start a second time on its pCPU. The observer says so.
+            assert!(reading.surprises <= observer.unseen(), "{} surprises", reading.surprises);
+            let thread = reading.threads.iter().find(|t| t.vm == vm).map(|t| t.counters.clone());
+            (thread, reading.blame.iter().filter(|b| b.victim == vm).map(|b| b.ns).sum::<i64>())
         };
-        let (counters, charged) = counts(&observer).expect("the last counts of a thread that has ended");
-        assert!(counts(&observer).is_none(), "the last counts come once");
+        let mut charged = 0;
+        let mut readings = std::iter::repeat_with(|| observer.read().unwrap()).take(1_000);
+        let last = readings.find(|reading| {
+            charged += of_vm(reading).1;
+            reading.ended > before
+        });
+        let counters =
+            of_vm(&last.expect("it ends soon")).0.expect("the last counts of a thread that has ended");
+        assert!(of_vm(&observer.read().unwrap()).0.is_none(), "the last counts come once");
         let ms = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1e6;
         let ran = ms(counters.run_ns);
         let all = ran + ms(counters.wait_ns) + ms(counters.blocked_ns);
         println!("{name:?}: ran {ran:.2} of {ran_ms:.2} ms, all {all:.2} of {elapsed_ms:.2} ms");
         // What it takes to start and end a thread is not in what it says itself.
-        assert!((ran_ms..ran_ms + 5.0).contains(&ran), "{ran} ms, but it ran for {ran_ms} ms");
-        assert!(all >= elapsed_ms && ms(counters.blocked_ns) >= 50.0, "{all} ms of {elapsed_ms} ms");
+        let ran_most = ran_ms + 5.0;
+        assert!((ran_ms - SWITCH_MS..ran_most).contains(&ran), "{ran} ms, but it ran for {ran_ms} ms");
+        let blocked = ms(counters.blocked_ns);
+        assert!(all >= elapsed_ms, "{all} ms of {elapsed_ms} ms");
+        assert!(blocked >= COMPUTES.as_secs_f64() * 1e3 - SWITCH_MS, "blocked for {blocked} ms");
         assert_eq!(counters.ready_ns, Some(charged as u64), "charges add up");
     }
 }
