@@ -200,8 +200,10 @@ fn a_budget_of_a_parent() -> Option<()> {
     let below = Group::new(top.0.join("vcpu0"));
     below.budget(25_000);
     let cpu = a_cpu();
+    // It sleeps for less than the child's budget, so it interrupts the child in each period. After a sleep of 60 ms, it
+    // could wake up in each period after the child had used its own 25 ms.
     let other =
-        Worker::new(cpu, Duration::from_millis(15), Duration::from_millis(60)).into_group(&top).fifo(50);
+        Worker::new(cpu, Duration::from_millis(15), Duration::from_millis(10)).into_group(&top).fifo(50);
     let hog = Worker::hog(cpu).into_group(&below).fifo(10);
     // Where the other thread ran too little, for instance because this machine stood still, the child's own budget ran out.
     let mut rounds = std::iter::repeat_with(|| shares(&[&hog, &other], cpu)).take(ROUNDS);
