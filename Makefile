@@ -39,7 +39,8 @@ fuzz: deps-fuzz
 # Costs against perf and bpftrace, the simulator and the solver of weights against bare loops, each in one run.
 bench: deps-bench build-all
 	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
-	$(CARGO) build --release --locked -p vsteer-record --example xentrace_speed --example esxtop_speed --example log_speed
+	$(CARGO) build --release --locked -p vsteer-record --example xentrace_speed --example esxtop_speed --example log_speed \
+		--example scrape_speed
 	$(CARGO) build --release --locked -p vsteer-sim -p vsteer-sla --example sim_speed --example solve_speed
 	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
 	$(CARGO) test --release --locked -q -p vsteer-record --lib -- --ignored --nocapture ninety_days_of_200_vms

@@ -8,7 +8,7 @@
 //! Where its initramfs holds a job instead (`/job`), it is the first program of the emulated host (host/mod.rs). That
 //! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `linux` one with an operating system (host/linux.rs), `process` a competitor of VMs. With `/xen-job` it is the
 //! first program of an emulated Xen's Domain-0 (xen/mod.rs). In anybody's guest `vit -- COMMAND` runs a program whose timers the host is
-//! told of (preload.rs), if the host has opted the VM in, which `vit-agent` hears (agent.rs). `check-job FILE` tells the lab, before anything boots, whether
+//! told of (preload.rs), if the host has opted the VM in, which `vit-agent` hears (agent.rs). `player -- COMMAND` reports a media player's frames and sleeps (player.rs). `check-job FILE` tells the lab, before anything boots, whether
 //! a job is one.
 
 mod agent;
@@ -19,6 +19,7 @@ mod generator;
 mod host;
 mod place;
 mod play;
+mod player;
 mod preload;
 mod program;
 mod reading;
@@ -76,11 +77,15 @@ fn main() {
             Ok(never) => match never {},
             Err(why) => why,
         },
+        (_, Some("player")) => match player::run(words) {
+            Ok(()) => return,
+            Err(why) => why,
+        },
         (_, Some("check-job")) => match check_job(words.next().as_deref().unwrap_or_default()) {
             Ok(()) => return,
             Err(why) => why,
         },
-        _ => "this is the first program of a lab VM; elsewhere it has the commands vit and vit-agent (README.md)".to_owned(),
+        _ => "this is the first program of a lab VM; elsewhere it has the commands vit, vit-agent and player (README.md)".to_owned(),
     };
     eprintln!("vsteer-guest: {why}");
     std::process::exit(2);

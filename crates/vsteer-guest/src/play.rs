@@ -109,10 +109,10 @@ fn show(call: bool, counters: &Counters) -> std::io::Result<String> {
 
 /// What is said up to the next end of a line: a status line ends where it is begun anew.
 #[derive(Default)]
-struct Line(Vec<u8>);
+pub struct Line(Vec<u8>);
 
 impl Line {
-    fn take(&mut self, byte: u8) -> Option<String> {
+    pub fn take(&mut self, byte: u8) -> Option<String> {
         if byte == b'\r' || byte == b'\n' {
             return Some(String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned());
         }

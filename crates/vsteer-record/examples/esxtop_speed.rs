@@ -21,7 +21,7 @@ const ROWS: usize = 1_000;
 const VMS: usize = 100;
 const WORLDS: usize = 24;
 /// At least this part of the bare loop's speed, and at most so much memory, MiB.
-const LEAST_RATIO: f64 = 0.5;
+const LEAST_RATIO: f64 = 0.55;
 const MOST_MIB: f64 = 200.0;
 
 const COUNTERS: [&str; 20] = [

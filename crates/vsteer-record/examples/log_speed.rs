@@ -4,6 +4,9 @@
 //! both in turn with mawk and with the bare decompression. User CPU time, medians of five; one JSON line. Exit code 1 if it takes
 //! more than [`MAWK_MOST`] times mawk's time, or the compressed log more than [`GZIP_MOST`] times inflating and reading.
 
+mod common;
+
+use common::{OF_CHILDREN, OWN, cost, median};
 use std::io::{BufRead, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,26 +16,6 @@ use vsteer_record::packed;
 const ROUNDS: usize = 5;
 const MAWK_MOST: f64 = 2.5;
 const GZIP_MOST: f64 = 1.3;
-
-/// Whose CPU time: fields of /proc/self/stat.
-const OWN: usize = 14;
-const OF_CHILDREN: usize = 16;
-
-/// User CPU time so far, s.
-fn user_s(field: usize) -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // The second field is a name in parentheses, which may have spaces.
-    let after = stat.rsplit_once(')').unwrap().1;
-    let ticks: f64 = after.split_whitespace().nth(field - 3).unwrap().parse().unwrap();
-    ticks / 100.0
-}
-
-/// User CPU time of `work`, s.
-fn cost(field: usize, work: &mut dyn FnMut()) -> f64 {
-    let before = user_s(field);
-    work();
-    user_s(field) - before
-}
 
 fn write(file: &Path, requests: u64) {
     let mut out = BufWriter::new(std::fs::File::create(file).unwrap());
@@ -52,11 +35,6 @@ fn write(file: &Path, requests: u64) {
         )
         .unwrap();
     }
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 fn main() {

@@ -24,6 +24,7 @@ use super::estimate::simulated::Simulated;
 use super::estimate::{Case, Driver, Estimator, Sharing};
 use super::facts::Dead;
 use super::histogram::Lots;
+use super::rule::Published;
 use super::spread::{self, ReadOff};
 use super::window::{Interval, Next, Seen, Vm, interval};
 use serde::Serialize;
@@ -188,6 +189,8 @@ impl Default for Around<'_> {
 pub struct Holder {
     promises: Vec<Promise>,
     estimator: Estimator,
+    /// A published rule that decides instead of ours.
+    rule: Option<Published>,
     effort: usize,
     pool: Vec<Period>,
     /// All requests of the pool, by VM and in order of periods, so that a long pool is not built again each time.
@@ -217,6 +220,7 @@ impl Holder {
         Holder {
             promises,
             estimator,
+            rule: None,
             effort,
             pool: Vec::new(),
             gathered,
@@ -230,6 +234,12 @@ impl Holder {
         }
     }
 
+    /// The same, but a published rule decides.
+    #[must_use]
+    pub fn by_rule(self, rule: Option<Published>) -> Holder {
+        Holder { rule, ..self }
+    }
+
     /// The VMs and their levels.
     pub fn promises(&self) -> &[Promise] {
         &self.promises
@@ -241,6 +251,9 @@ impl Holder {
     /// If the VMs of the measured period are not the VMs that have service levels, which is a bug.
     pub fn step(&mut self, period: Period, around: Around<'_>) -> Outcome {
         assert_eq!(period.vms.len(), self.promises.len(), "one for each promise");
+        if let Some(rule) = self.rule {
+            return self.step_by(rule, period, around.driver);
+        }
         let (together_s, now_s): (f64, f64) = (self.pool.iter().map(length_s).sum(), length_s(&period));
         let shifted = self.differs(&period, |i, _, now| {
             shifted_rate((self.gathered[i].len(), together_s), (now.requests.len(), now_s))
@@ -386,9 +399,9 @@ impl Holder {
     }
 
     /// Text of the violations of the VMs in `turned`, and of the VMs that no weight helps.
-    fn wrong(&self, ground: &Ground, found: &[Option<Violation>], helpless: Vec<String>) -> String {
+    fn wrong(&self, turned: &[usize], found: &[Option<Violation>], helpless: Vec<String>) -> String {
         let told = |(i, v): (&usize, &Option<Violation>)| v.map(|v| format!("{} {v}", self.promises[*i].vm));
-        let wrong: Vec<String> = ground.turned.iter().zip(found).filter_map(told).chain(helpless).collect();
+        let wrong: Vec<String> = turned.iter().zip(found).filter_map(told).chain(helpless).collect();
         if wrong.is_empty() { HOLDS.to_owned() } else { wrong.join("; ") }
     }
 
@@ -396,11 +409,7 @@ impl Holder {
     fn on_all(&mut self, decision: Decision, ground: &Ground) -> Decision {
         match decision {
             Decision::Set { weights, worst } => {
-                // The weights keep their sum, so that other VMs get the same share as before.
-                let before: f64 = ground.turned.iter().map(|i| ground.weights[*i]).sum();
-                let scale = before / weights.iter().sum::<f64>();
-                let mut all = ground.weights.clone();
-                ground.turned.iter().zip(weights).for_each(|(i, w)| all[*i] = scale * w);
+                let all = with_new(&ground.weights, &ground.turned, &weights);
                 let seen = self.worst(ground, |_| 0.0).filter(|_| !ground.foretold);
                 self.tried =
                     seen.map(|worst| Tried { set: all.clone(), before: ground.weights.clone(), worst });
@@ -450,7 +459,7 @@ impl Holder {
         let found = step.violations(ground.host.is_none() || self.rests().is_none());
         let mut violations: Vec<Option<Violation>> = nothing;
         ground.turned.iter().zip(&found).for_each(|(i, v)| violations[*i] = *v);
-        let wrong = self.wrong(&ground, &found, helpless);
+        let wrong = self.wrong(&ground.turned, &found, helpless);
         if found.iter().all(Option::is_none) {
             return outcome(violations, Decision::Keep, wrong);
         }
@@ -586,6 +595,15 @@ fn left(now: &Period, intervals: &[Option<Interval>], turned: &[usize]) -> f64 {
     (now.pcpus - others.map(used).sum::<f64>()).max(0.01 * now.pcpus)
 }
 
+/// All weights, with new ones for the VMs in `turned`. These keep their sum, so that other VMs get the same share as before.
+fn with_new(weights: &[f64], turned: &[usize], new: &[f64]) -> Vec<f64> {
+    let before: f64 = turned.iter().map(|i| weights[*i]).sum();
+    let scale = before / new.iter().sum::<f64>();
+    let mut all = weights.to_vec();
+    turned.iter().zip(new).for_each(|(i, w)| all[*i] = scale * w);
+    all
+}
+
 fn periods(n: usize) -> String {
     if n == 1 { "period".to_owned() } else { format!("{n} periods") }
 }
@@ -632,5 +650,6 @@ fn chance_of(took_s: &[f64], lots: Option<&Lots>) -> f64 {
     libm::sqrt(variance / means.len() as f64) / mean
 }
 
+mod published;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@
 //! moving     the plan that moves that VM
 //! solve      the weights with the smallest delays by equation (2), within levels and bounds
 //! paper      the published rules, for reference
+//! rule       the decisions of the paper and of Sandpiper, to be compared with ours
 //! round      weights rounded to the whole numbers of a hypervisor
 //! ```
 
@@ -32,6 +33,7 @@ pub mod paper;
 pub mod part;
 pub mod period;
 pub mod round;
+pub mod rule;
 pub mod score;
 pub mod solve;
 pub mod spread;

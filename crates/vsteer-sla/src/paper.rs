@@ -10,7 +10,7 @@
 //!
 //! Their flaws: (5) fires for every idle VM, because its peak of requests is below its
 //! level. A sum of times does not say whether each level can be held. The weights of (7) favour the VM with the
-//! least load. vsteer uses [`super::control`] instead.
+//! least load. vsteer uses [`super::control`] instead, unless a user asks for these rules ([`super::rule`]).
 //!
 //! Source: E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual Machine Scheduling
 //! Delays in Xen Environments", J. KIISE 37(4), 2010, equations (5) to (7). Left out: more than [`VMS_MOST`] VMs,
@@ -26,14 +26,10 @@ pub const VMS_MOST: usize = 6;
 /// A VM as input of the rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vm {
-    /// Promised requests per second.
-    pub rate_level_hz: f64,
-    /// 95th percentile of answered requests per second.
-    pub rate_peak_hz: f64,
-    /// Promised response time, s.
-    pub response_level_s: f64,
-    /// 95th percentile of response times, s.
-    pub response_peak_s: f64,
+    /// Promised requests per second, and the 95th percentile of answered ones; `None` without such a promise.
+    pub rate_hz: Option<(f64, f64)>,
+    /// Promised response time and the 95th percentile of response times, s; `None` without such a promise.
+    pub response_s: Option<(f64, f64)>,
 }
 
 /// What the rules say.
@@ -49,9 +45,12 @@ pub enum Says {
 
 /// Rules (5) and (6).
 pub fn says(vms: &[Vm]) -> Says {
-    let fires = |vm: &Vm| vm.rate_level_hz >= vm.rate_peak_hz || vm.response_level_s <= vm.response_peak_s;
-    let (levels, peaks) =
-        vms.iter().fold((0.0, 0.0), |(l, p), vm| (l + vm.response_level_s, p + vm.response_peak_s));
+    let fires = |vm: &Vm| {
+        vm.rate_hz.is_some_and(|(level, peak)| level >= peak)
+            || vm.response_s.is_some_and(|(level, peak)| level <= peak)
+    };
+    let promised = || vms.iter().filter_map(|vm| vm.response_s);
+    let (levels, peaks) = promised().fold((0.0, 0.0), |(l, p), (level, peak)| (l + level, p + peak));
     if !vms.iter().any(fires) {
         Says::Nothing
     } else if levels >= peaks {
@@ -102,12 +101,7 @@ mod tests {
 
     fn vm(level_ms: f64, peak_ms: f64, busy: bool) -> Vm {
         let rate_peak_hz = if busy { 50.0 } else { 1.0 };
-        Vm {
-            rate_level_hz: 45.0,
-            rate_peak_hz,
-            response_level_s: level_ms / 1e3,
-            response_peak_s: peak_ms / 1e3,
-        }
+        Vm { rate_hz: Some((45.0, rate_peak_hz)), response_s: Some((level_ms / 1e3, peak_ms / 1e3)) }
     }
 
     /// The paper's third scenario: VM1 misses its level of 9 ms, and the levels of all VMs add up to 26 ms.

@@ -17,7 +17,7 @@ impl Claims {
     /// Reads a file of claims.
     pub fn of(text: &str) -> Claims {
         let mut all = Claims::default();
-        let mut planned = None;
+        let (mut planned, mut failed_last) = (None, false);
         for line in text.lines() {
             if let Some(n) = line.strip_prefix("1..") {
                 planned = n.parse::<usize>().ok();
@@ -29,9 +29,15 @@ impl Claims {
                     Some((claim, why)) => (description(claim), Outcome::Skipped(why.to_owned())),
                     None => (description(rest), Outcome::Passed),
                 });
+            } else if let (true, Some(found), Some((claim, _))) =
+                (failed_last, line.strip_prefix("# "), all.claims.last_mut())
+            {
+                // The reason stands beside the failure, because the end of a log is what people read first.
+                claim.push_str(&format!(" ({found})"));
             } else if !line.starts_with('#') && !line.starts_with("TAP version") && !line.trim().is_empty() {
                 all.faults.push(format!("the lab wrote a line that is not TAP: {line:?}"));
             }
+            failed_last = line.starts_with("not ok ");
         }
         match planned {
             None => all.faults.push("the lab ended before its last claim".to_owned()),
@@ -57,12 +63,15 @@ mod tests {
     fn three_outcomes() {
         let all = Claims::of(
             "TAP version 13\nok 1 - a: it holds\n# found: 3\nnot ok 2 - a: it fails\n\
-             ok 3 - b: it is late # SKIP the machine was busy\n1..3\n",
+             # found: 4\nok 3 - b: it is late # SKIP the machine was busy\n1..3\n",
         );
         assert_eq!(all.faults, Vec::<String>::new());
         let busy = Outcome::Skipped("the machine was busy".into());
-        let expected =
-            [("a: it holds", Outcome::Passed), ("a: it fails", Outcome::Failed), ("b: it is late", busy)];
+        let expected = [
+            ("a: it holds", Outcome::Passed),
+            ("a: it fails (found: 4)", Outcome::Failed),
+            ("b: it is late", busy),
+        ];
         assert_eq!(all.claims, expected.map(|(claim, o)| (claim.to_owned(), o)));
     }
 

@@ -42,6 +42,7 @@ use vsteer_sla::facts::{Dead, dead, facts, find};
 use vsteer_sla::histogram::Lots;
 use vsteer_sla::hold::{Around, Holder, Outcome, Period, VmPeriod};
 use vsteer_sla::period::{ahead, span_ns, unseen, unsure, without_old};
+use vsteer_sla::rule::Published;
 use vsteer_sla::weights::{LastSet, lossy, steps};
 use vsteer_sla::window::Vm;
 use watched::{Sight, Watched};
@@ -62,6 +63,8 @@ pub struct Asked<'a> {
     pub sla: &'a Sla,
     /// The estimator of response times.
     pub estimator: Estimator,
+    /// A published rule that decides instead of vsteer's own.
+    pub rule: Option<Published>,
     /// The host's connection URI.
     pub connect: Option<&'a str>,
     /// Set weights; otherwise only report what would be set.
@@ -164,7 +167,7 @@ impl<'a> Keeper<'a> {
             in_domain0: config.vms.iter().any(VmConfig::is_domain0),
             host,
             watched,
-            holder: Holder::new(sla.promises.clone(), asked.estimator, EFFORT),
+            holder: Holder::new(sla.promises.clone(), asked.estimator, EFFORT).by_rule(asked.rule),
             last: None,
             cut_ns: 0,
             steering: Steering::new(By::Steer, "weights for service levels (vsteer steer)", asked.watchdog),

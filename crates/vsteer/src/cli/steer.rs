@@ -1,8 +1,32 @@
 //! Options of `vsteer steer`.
 
 use super::words::duration;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use vsteer_sla::rule::Published;
+
+/// Who decides about weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Rule {
+    /// vsteer's own rule
+    #[default]
+    Own,
+    /// Rules (5) to (7) of Yang et al., 2010
+    Paper,
+    /// Sandpiper (Wood et al., 2007)
+    Sandpiper,
+}
+
+impl Rule {
+    /// The published rule; `None`: vsteer's own.
+    pub fn published(self) -> Option<Published> {
+        match self {
+            Rule::Own => None,
+            Rule::Paper => Some(Published::Paper),
+            Rule::Sandpiper => Some(Published::Sandpiper),
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -33,9 +57,12 @@ pub struct Steer {
     /// Stop after TIME [default: run until interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub length: Option<std::time::Duration>,
-    /// Estimate response times with this estimator (see `vsteer estimate`)
-    #[arg(long, value_name = "ESTIMATOR", default_value = "own")]
-    pub by: String,
+    /// Estimate response times with this estimator (see `vsteer estimate`) [default: own]
+    #[arg(long, value_name = "ESTIMATOR")]
+    pub by: Option<String>,
+    /// Decide by this rule: vsteer's own, or a published one to compare with it
+    #[arg(long, value_name = "RULE", value_enum, default_value_t)]
+    pub rule: Rule,
     /// Use the libvirt at URI [default: every VM of this host, with or without libvirt]
     #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,

@@ -31,11 +31,19 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         return Err(Fault::new(FaultKind::Usage, what)
             .help("use a longer --for, or a shorter `period` in the file of service levels"));
     }
-    let estimator = estimate::find(&a.by)?;
+    let rule = a.rule.published();
+    if let (Some(rule), Some(by)) = (rule, &a.by) {
+        let what = format!("--by {by} has no effect with --rule {}", rule.name());
+        return Err(Fault::new(FaultKind::Usage, what)
+            .because("a published rule has an estimator of its own")
+            .help("leave out one of the two"));
+    }
+    let estimator = estimate::find(a.by.as_deref().unwrap_or("own"))?;
     let interrupt = Interrupt::listen_to_undo();
     let mut keeper = Keeper::open(Asked {
         sla: &sla,
         estimator,
+        rule,
         connect: a.connect.as_deref(),
         set: a.yes,
         length: a.length,
