@@ -53,7 +53,7 @@ pub use config::{Check, ConfigArgs, ConfigWhat, Show};
 pub use diagnose::Diagnose;
 pub use estimate::Estimate;
 #[cfg(feature = "host")]
-pub use experiment::{Experiment, ExperimentWhat};
+pub use experiment::{Ab, Experiment, ExperimentWhat};
 pub use export::Export;
 pub use headroom::Headroom;
 pub use history::{History, Past};

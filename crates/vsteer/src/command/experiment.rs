@@ -1,5 +1,6 @@
-//! `vsteer experiment`: run, resume, report, unit.
+//! `vsteer experiment`: run, ab, resume, report, unit.
 
+mod ab;
 mod unit;
 
 use crate::cli::{Experiment as Arguments, ExperimentWhat, Source};
@@ -32,6 +33,20 @@ pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
     match &a.what {
         ExperimentWhat::Run { file, output, yes, connect } => {
             begin(file, output.as_deref(), connect.as_deref(), *yes, json)
+        }
+        ExperimentWhat::Ab(a) => {
+            let experiment = ab::experiment(a)?;
+            // The person typed the commands: that is the consent.
+            let log = Log::create(&ab::folder(a.output.as_deref()))?;
+            let folder = log.folder().to_owned();
+            carry(&experiment, log, json)?;
+            let log = Log::read(&folder)?;
+            let answers = answer(&experiment, &experiment.laid()?, log.events());
+            let verdict = ab::verdict(a, &answers)?;
+            if !json {
+                println!("{verdict}");
+            }
+            Ok(())
         }
         ExperimentWhat::Resume { folder, yes } => resume(folder, *yes, json),
         ExperimentWhat::Report { folder, published, markdown, output, plan } => match folder {
