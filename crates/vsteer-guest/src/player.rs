@@ -23,6 +23,8 @@ const USAGE: &str = "player [--json] [--for SECONDS] [--frame-line PREFIX] -- CO
 /// How MPlayer's status lines begin.
 const FRAME_LINE: &str = "V:";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A player that ignores the request to end is killed after this time.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the user asks for.
 struct Asked {
@@ -235,16 +237,22 @@ fn watch(asked: &Asked) -> Result<Report, String> {
 /// Looks at the process until it ends, and ends it when its time is over.
 fn look_on(pid: u32, length: Option<Duration>, runs: &Mutex<bool>, threads: &mut BTreeMap<u32, Thread>) {
     let begun_ns = now_ns();
-    let mut ended = false;
+    let mut is_asked = false;
     loop {
         let runs = runs.lock().expect("no thread panics with it");
         if !*runs {
             return;
         }
         look(pid, threads);
-        let over = length.is_some_and(|length| now_ns() - begun_ns >= length.as_nanos() as u64);
-        if let (true, false, Some(pid)) = (over, ended, Pid::from_raw(pid as i32)) {
-            ended = kill_process(pid, Signal::TERM).is_ok();
+        let since = Duration::from_nanos(now_ns() - begun_ns);
+        if let (Some(over), Some(pid)) =
+            (length.and_then(|length| since.checked_sub(length)), Pid::from_raw(pid as i32))
+        {
+            if over >= ENDS_WITHIN {
+                let _ = kill_process(pid, Signal::KILL);
+            } else if !std::mem::replace(&mut is_asked, true) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
         }
         drop(runs);
         let left = length.map_or(LOOK_EVERY, |l| {
@@ -295,6 +303,14 @@ mod tests {
         let (per_s, sleep_ms) = report.sleeping();
         assert!(per_s > 4.0 && sleep_ms > 1.0 && report.part(report.run_ns) < 0.9, "{report:?}");
         assert!(report.text().contains("per second") && report.json().starts_with("{\"frames\": "));
+    }
+
+    #[test]
+    fn a_player_that_ignores_the_request_is_killed() {
+        let stays = format!("trap '' TERM; {PLAYS}");
+        let begun_ns = now_ns();
+        watch(&asked(&["--for", "0.3", "--", "sh", "-c", &stays]).unwrap()).unwrap();
+        assert!(now_ns() - begun_ns >= ENDS_WITHIN.as_nanos() as u64);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const WORLDS: usize = 24;
 /// At least this part of the bare loop's speed, and at most so much memory, MiB.
 const LEAST_RATIO: f64 = 0.55;
 const MOST_MIB: f64 = 200.0;
-/// A compressed file takes at most so many times what inflating it and reading the plain one take together.
+/// Longest time for a compressed file, as a multiple of the time for inflating it plus reading the plain one.
 const GZIP_MOST: f64 = 1.3;
 
 const COUNTERS: [&str; 20] = [

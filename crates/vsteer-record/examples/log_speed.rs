@@ -6,10 +6,10 @@
 
 mod common;
 
-use common::{OF_CHILDREN, OWN, cost, median};
+use common::{OF_CHILDREN, OWN, add_up, cost, median};
 use std::io::{BufRead, BufWriter, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use vsteer_record::access_log::{self, Said};
 use vsteer_record::packed;
 
@@ -67,14 +67,7 @@ fn main() {
     let (mut own, mut theirs, mut packed, mut bare) = (vec![], vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
         own.push(cost(OWN, &mut || read(&plain)));
-        theirs.push(cost(OF_CHILDREN, &mut || {
-            let awk = Command::new(mawk)
-                .arg("{s+=$NF} END {print s/NR}")
-                .arg(&plain)
-                .stdout(Stdio::null())
-                .status();
-            assert!(awk.expect("mawk starts").success());
-        }));
+        theirs.push(cost(OF_CHILDREN, &mut || add_up(mawk, &[&plain])));
         packed.push(cost(OWN, &mut || read(&gz)));
         bare.push(cost(OWN, &mut || inflate(&gz)));
     }

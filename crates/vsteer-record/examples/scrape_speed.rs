@@ -1,16 +1,15 @@
 //! How fast is a folder of saved scrapes read, beside `mawk '{s+=$NF} END {print s/NR}'` on the same pages?
 //!
-//! `scrape_speed FOLDER PAGES [MAWK]` writes so many pages of 1 MB in Prometheus' text format: a tenth of the lines is one histogram
-//! of 40 series, the rest are counters of others. Then it reads them in turn as `vsteer estimate` does, each page and
-//! what changed since the one before, and with mawk. User CPU time, medians of five; one JSON line. Exit code 1 if it takes more
-//! than [`MAWK_MOST`] times mawk's time.
+//! `scrape_speed FOLDER PAGES [MAWK]` writes PAGES pages of 1 MB in Prometheus' text format. A tenth of the lines is one
+//! histogram of 40 series; the rest are counters. Then it reads them as `vsteer estimate` does, page by page with the
+//! difference to the page before, and reads them with mawk. User CPU time, medians of five; one JSON line. Exit code 1 if
+//! vsteer takes more than [`MAWK_MOST`] times mawk's time.
 
 mod common;
 
-use common::{OF_CHILDREN, OWN, cost, median};
+use common::{OF_CHILDREN, OWN, add_up, cost, median};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use vsteer_record::prometheus::{Histogram, Scrape};
 use vsteer_record::scraped::Page;
 
@@ -79,14 +78,7 @@ fn main() {
         own.push(cost(OWN, &mut || {
             assert_eq!(requests(&files, &of), ((pages - 1) * HANDLERS * EACH) as f64);
         }));
-        theirs.push(cost(OF_CHILDREN, &mut || {
-            let awk = Command::new(mawk)
-                .arg("{s+=$NF} END {print s/NR}")
-                .args(&files)
-                .stdout(Stdio::null())
-                .status();
-            assert!(awk.expect("mawk starts").success());
-        }));
+        theirs.push(cost(OF_CHILDREN, &mut || add_up(mawk, &files)));
     }
     let bytes: u64 = files.iter().map(|f| std::fs::metadata(f).unwrap().len()).sum();
     let (own, theirs) = (median(own), median(theirs));

@@ -1,4 +1,7 @@
-//! User CPU time of this process and of its children, for ratios to a peer in the same run.
+//! User CPU time of this process and of its children, for ratios to a peer in the same run; and the peer, mawk.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Whose CPU time: fields of /proc/self/stat.
 pub const OWN: usize = 14;
@@ -24,4 +27,11 @@ pub fn cost(field: usize, work: &mut dyn FnMut()) -> f64 {
 pub fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
+}
+
+/// mawk adds up the last column of these files.
+pub fn add_up(mawk: &str, files: &[impl AsRef<Path>]) {
+    let mut awk = Command::new(mawk);
+    awk.arg("{s+=$NF} END {print s/NR}").args(files.iter().map(AsRef::as_ref)).stdout(Stdio::null());
+    assert!(awk.status().expect("mawk starts").success());
 }
