@@ -92,6 +92,14 @@ impl Scrape {
             fault(why).help("check that both scrapes come from one process and are in the right order")
         })?;
         buckets.iter_mut().for_each(|(le, _)| *le = unit.seconds(*le));
+        // In seconds, bounds may exceed what a number holds, or come too near to each other to differ.
+        buckets.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = next.1;
+            }
+            is_same
+        });
         let sum = grown.iter().map(Growth::sum).sum();
         let counted = Counted { buckets, sum_s: unit.seconds(sum) };
         let resets = grown.iter().filter(|g| g.was_reset).count();

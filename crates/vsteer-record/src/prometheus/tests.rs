@@ -269,3 +269,12 @@ proptest! {
         prop_assert!(off.abs() < 1e-6, "off by {} s", off);
     }
 }
+
+/// Found by fuzzing: bounds that do not differ any more in seconds are one bound.
+#[test]
+fn bounds_that_are_equal_in_seconds_are_one() {
+    let page = "m_bucket{le=\"1\"} 1\nm_bucket{le=\"1e300\"} 2\nm_bucket{le=\"1.7e308\"} 2\n\
+        m_bucket{le=\"+Inf\"} 3\nm_sum 4\nm_count 3\n";
+    let found = super::between("", page, &"m".parse().unwrap(), Some(Unit::Seconds)).unwrap();
+    assert_eq!(found.counted.buckets, [(1.0, 1.0), (f64::INFINITY, 3.0)]);
+}
